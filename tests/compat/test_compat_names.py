@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -123,6 +125,19 @@ assert importlib.util.find_spec("pufferlib.pytorch") is not None
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_that_pufferlib_left_are_not_used(tmp_path: Path) -> None:
+    """PufferLib's vector.py and emulation.py, in the folder of an installation that ours was written over."""
+    folder = tmp_path / "pufferlib"
+    shutil.copytree(ROOT / "pufferlib", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("vector", "pufferlib", "emulation"):
+        (folder / f"{name}.py").write_text("raise ImportError('a file of PufferLib')\n")
+    code = "import pufferlib.vector, pufferlib.pufferlib, pufferlib.emulation; print(pufferlib.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == str(folder / "__init__.py")
 
 
 BUFFERS = "observations rewards terminals truncations masks actions"

@@ -200,6 +200,24 @@ assert state() == before
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
+def of_version_2(buf: Any = None) -> Any:
+    return one(buf=buf)
+
+
+def test_batches_come_in_turn_in_programs_for_version_3_alone() -> None:
+    """Its trainer wants contiguous rows; in the others, the environments that finish first are the next batch."""
+    plan = {"num_envs": 4, "num_workers": 2, "batch_size": 2, "backend": Multiprocessing}
+    with pufferlib.vector.make(one, **plan) as vecenv:
+        vecenv.async_reset(0)
+        for first in (0, 2, 0, 2, 0, 2):
+            assert vecenv.recv()[5].tolist() == [first, first + 1]
+            vecenv.send(np.zeros(2, int))
+        assert vecenv.vecenv.backend == "multiprocessing"
+    for creator, arguments in ((one, {"zero_copy": False}), (one, {"sync_traj": False}), (of_version_2, {})):
+        with pufferlib.vector.make(creator, **plan, **arguments) as vecenv:
+            assert vecenv.vecenv.backend == "pool"
+
+
 def test_serial_makes_all_environments_whatever_the_batch() -> None:
     with pufferlib.vector.make(one, num_envs=4, batch_size=2, num_workers=4, backend=Serial) as vecenv:
         vecenv.async_reset(0)
