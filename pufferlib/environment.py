@@ -87,10 +87,11 @@ class PufferEnv:
         return env
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Call the ``__init__`` of the next base class; without one, turn a PufferEnv of PufferLib 2 or 3 into one.
+        """Pass the arguments on to the next base class; if there is none, prepare environments of PufferLib 2 and 3.
 
-        An environment is one of PufferLib's if its class passes arguments here, or has a constructor with the parameter
-        ``buf``.
+        An environment is written for PufferLib if its class passes arguments here, or if its constructor has the
+        parameter ``buf``. It then gets the buffers and methods that PufferLib's PufferEnv has. For any other
+        environment without a further base class, this does nothing.
         """
         next_init: Any = super().__init__
         if getattr(next_init, "__objclass__", None) is not object:

@@ -95,7 +95,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
 def emulate(env: Any, *sample: Any, **kwargs: Unpack[WrapParameters]) -> RowEnv:
     """Return an environment as a RowEnv, with a fixed number of rows.
 
-    Takes the arguments of ``wrap``. A second positional argument, ``sample``, calls PufferLib's function of this name.
+    Takes the arguments of ``wrap``. With a second positional argument, ``sample``, this is instead PufferLib's function
+    of the same name, which writes a sample into a structured array and returns None.
 
     env: any environment that ``wrap`` accepts, but not a name; or a vector environment (Gymnasium's, ALE's or
     EnvPool's), each of whose copies is a row; or an object with a method ``as_rows``, which takes the arguments and
