@@ -19,10 +19,12 @@ from pufferlib.version import __version__
 
 __all__ = [
     "Batch",
+    "Episodes",
     "PufferEnv",
     "VecEnv",
     "__version__",
     "autotune",
+    "evaluate",
     "load_plan",
     "make",
     "wrap",
@@ -33,22 +35,29 @@ if TYPE_CHECKING:
     from pufferlib.construct import make
     from pufferlib.emulation import wrap
     from pufferlib.environment import PufferEnv
+    from pufferlib.evaluation.episodes import Episodes
+    from pufferlib.evaluation.run import evaluate
     from pufferlib.tuning.autotune import autotune, load_plan
     from pufferlib.vectorization import Batch, VecEnv
 
 # Imported on first use, so that importing pufferlib is fast.
 _MODULE_OF = {
     "Batch": "vectorization",
+    "Episodes": "evaluation.episodes",
     "PufferEnv": "environment",
     "VecEnv": "vectorization",
     "autotune": "tuning.autotune",
+    "evaluate": "evaluation.run",
     "load_plan": "tuning.autotune",
     "make": "construct",
     "wrap": "emulation",
 }
 # The modules that only PufferLib 1 to 3 have. They come first: files that an installed PufferLib has left are not used.
 __path__.insert(0, f"{__path__[0]}/compat/modules")  # noqa: F405
-_MODULES = ("adapters", "construct", "emulation", "environment", "environments", "layout", "registry", "vectorization")
+_MODULES = (
+    *("adapters", "construct", "emulation", "environment", "environments", "evaluation", "layout", "registry"),
+    "vectorization",
+)
 
 
 def __getattr__(name: str) -> Any:

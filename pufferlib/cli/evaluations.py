@@ -75,6 +75,8 @@ def lines(evaluation: Evaluation) -> Iterator[RenderableType]:
     if evaluation.num_cut:
         cut = f"{evaluation.num_cut:,} of them" if evaluation.num_cut < num else "All"
         yield f"{cut} were cut at {evaluation.max_steps:,} steps; --max-steps allows more."
+    if evaluation.num_failed:
+        yield f"{evaluation.num_failed:,} of them failed, and are left out."
     for path in evaluation.videos:
         yield escape(f"filmed in {path}")
     if evaluation.snapshots:

@@ -115,6 +115,16 @@ class Distribution:
         noise = torch.empty_like(mean).normal_(generator=generator)
         return self._stacked(chosen), mean + self.std.detach() * noise
 
+    def sample_with(self, gumbels: Tensor, normals: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the (discrete_actions, continuous_actions) that the given random numbers choose, without gradients.
+
+        gumbels: (rows, number of logits), of the standard Gumbel distribution. normals: (rows, num_aims), of the
+        standard normal distribution. Both are on the device of the logits.
+        """
+        parts = gumbels.split([part.shape[1] for part in self.log_probs], dim=1)
+        chosen = [(part.detach() + noise).argmax(1) for part, noise in zip(self.log_probs, parts, strict=True)]
+        return self._stacked(chosen), self.mean.detach() + self.std.detach() * normals
+
     def mode(self) -> tuple[Tensor, Tensor]:
         """Return the most likely (discrete_actions, continuous_actions), without gradients."""
         return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean.detach()

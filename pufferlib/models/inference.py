@@ -234,14 +234,23 @@ class BatchPlayer:
 
         observations, agent_ids, masks: arrays or tensors, as in a Batch.
         """
+        distribution = self.distribution(observations, agent_ids, masks)
+        decided = distribution.mode() if self.greedy else distribution.sample(self._generator)
+        return self.actor.decisions.actions(*decided)
+
+    @torch.inference_mode()
+    def distribution(self, observations: Any, agent_ids: Any, masks: Any) -> Distribution:
+        """Return the distribution of the rows' actions, and store the frames and states of their agents.
+
+        observations, agent_ids, masks: see ``act``.
+        """
         ids, lives = self._tensor(agent_ids), self._tensor(masks)
         rows = self._frames(self._tensor(observations), ids, lives)
         state = None if self._memory is None else self._memory.of(ids, lives)
         distribution, _, state = self.actor(rows, state, ids)
         if self._memory is not None:
             self._memory.keep(ids, cast(State, state))
-        decided = distribution.mode() if self.greedy else distribution.sample(self._generator)
-        return self.actor.decisions.actions(*decided)
+        return distribution
 
     def _tensor(self, values: Any) -> Tensor:
         if isinstance(values, np.ndarray):

@@ -1,11 +1,11 @@
 """Evaluation of policies: complete episodes on fresh seeds, and statistics of their returns.
 
-``play`` implements `puffer eval`; ``evaluate`` uses an existing VecEnv and policy.
+``play`` implements `puffer eval` over ``pufferlib.evaluation``; ``evaluate`` uses a trainer's VecEnv and policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +17,21 @@ import torch
 import pufferlib
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
-from pufferlib.models import Actor, BatchPlayer, read_policy
+from pufferlib.evaluation import statistics
+from pufferlib.evaluation.dealer import Dealer, Rules
+from pufferlib.evaluation.episodes import CUT, FAILED
+from pufferlib.evaluation.run import SEED, derived_seeds, name_of, play_in, with_env_index
+from pufferlib.models import Actor, SavedPolicy, read_policy
 from pufferlib.models.files import POLICY_FILE
-from pufferlib.training.random_policy import Act, random_actor
-from pufferlib.training.results import Episode, Episodes, labels_of, returns_by_label
+from pufferlib.training.random_policy import Act
+from pufferlib.training.results import Episode, Episodes, labels_of, labels_of_names
 from pufferlib.training.runs import saying_where
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SEED = 987_654_321  # far from those that people train with
+__all__ = ["MAX_STEPS", "SEED", "Evaluation", "Subject", "Summary", "evaluate", "play"]
+
 MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 steps
 NUM_RESAMPLES = 2_000
 
@@ -35,14 +40,42 @@ NUM_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A policy file's policy, whose errors name the folder of the file."""
+
+    policy: SavedPolicy
+    folder: Path
+
+    def actor(self, layout: Any, action_space: Any) -> Actor:
+        """Create the Actor, as ``SavedPolicy.actor`` does."""
+        with saying_where(self.folder):
+            return self.policy.actor(layout, action_space)
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """A policy with random weights. policy, policy_kwargs: as for ``Actor``. seed: the seed of the weights."""
+
+    policy: str
+    policy_kwargs: Mapping[str, Any]
+    seed: int
+
+    def actor(self, layout: Any, action_space: Any) -> Actor:
+        """Create the Actor. Raises the errors of ``Actor``."""
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(self.seed)  # a network draws its weights from torch's generator
+            return Actor(self.policy, layout, action_space, **self.policy_kwargs)
+
+
+@dataclass(frozen=True)
 class Subject:
     """A policy and the environment in which to evaluate it. policy: a description of the policy.
 
-    act: a function that takes a VecEnv, ``greedy`` and ``seed``, and returns an ``Act``, which maps batches to actions.
+    source: a function of the evaluation's seed that returns the policy, as ``pufferlib.evaluate`` takes it.
     """
 
     policy: str
-    act: Callable[..., Act]
+    source: Callable[[int], Any]
     env: Any
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -91,15 +124,9 @@ class Subject:
             with saying_where(path.parent):
                 registry.creator(saved_policy.origin.env)
 
-        def act(vec: pufferlib.VecEnv, **player_kwargs: Any) -> Act:
-            with saying_where(path.parent):
-                actor = saved_policy.actor(vec.observation_layout, vec.single_action_space)
-            return BatchPlayer(
-                actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, **player_kwargs
-            )
-
         wrapping = {**saved_policy.origin.wrap_kwargs, **wrapping}
-        return cls(str(path), act, saved_policy.origin.env if env is None else env, kwargs, wrapping)
+        saved = Saved(saved_policy, path.parent)
+        return cls(str(path), lambda seed: saved, saved_policy.origin.env if env is None else env, kwargs, wrapping)
 
     @classmethod
     def _by_name(
@@ -119,18 +146,10 @@ class Subject:
                 raise CheckpointError(f"there is no file or run's folder {env}, and {error}") from error
             raise PlanError(f"no policy for {env}; pass --policy random, --policy module:Class, or a run's folder")
 
-        def act(vec: pufferlib.VecEnv, *, greedy: bool, seed: int) -> Act:
-            if policy == "random":
-                return random_actor(vec, seed=seed)
-            with torch.random.fork_rng(devices=()):
-                torch.manual_seed(seed)  # an untrained network draws its weights from torch's generator
-                actor = Actor(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs)
-            actor.policy.eval()
-            return BatchPlayer(
-                actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, greedy=greedy, seed=seed
-            )
+        def source(seed: int) -> Any:
+            return policy if policy == "random" else Untrained(policy, policy_kwargs, seed)
 
-        return cls(policy, act, env, env_kwargs, wrap_kwargs)
+        return cls(policy, source, env, env_kwargs, wrap_kwargs)
 
 
 def play(
@@ -182,7 +201,8 @@ def play(
     batch_size = min(num_envs, batch_size)
     reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
     shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
-    env_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
+    common_kwargs = with_env_index(subject.env, subject.env_kwargs, backend)
+    env_kwargs: Any = [dict(common_kwargs) for _ in range(num_envs)]
     if watch is not None or reel is not None or shots is not None:
         # An environment has only one render mode at a time.
         among = ("ansi", RGB) if reel is None and shots is None else (RGB,)
@@ -192,11 +212,13 @@ def play(
         # A kernel's environments share their arguments, and draw only on request.
         for env_id in range(num_envs) if backend == "cuda" else rendered_ids:
             env_kwargs[env_id]["render_mode"] = mode
-    num_threads = torch.get_num_threads()
+    rules = Rules(
+        seeds=derived_seeds(seed, num_episodes),
+        max_steps=max_steps,
+        info_names=("score",),
+        checked=backend != "cuda" and watch is None,
+    )
     with ExitStack() as stack:
-        # The default is one per core, which workers need as well: seven times slower on two busy cores.
-        torch.set_num_threads(torch_threads)
-        stack.callback(torch.set_num_threads, num_threads)
         vec = stack.enter_context(
             pufferlib.make(
                 subject.env,
@@ -206,28 +228,38 @@ def play(
                 batch_size=batch_size,
                 env_kwargs=env_kwargs,
                 wrap_kwargs=subject.wrap_kwargs,
+                autoreset_mode="disabled",
+                on_error="restart",
+                max_restarts=None,
                 device=device,
                 seed=seed,
             )
         )
-        observers = [recorder.of(vec) for recorder in (reel, shots) if recorder is not None]
-        act = subject.act(vec, greedy=greedy, seed=seed)
+        observers: list[Callable[[pufferlib.Batch, Dealer], None]] = []
+        if reel is not None:
+            observers.append(reel.of(vec))
+        if shots is not None:
+            see_shot = shots.of(vec)
+            observers.append(lambda batch, dealer: see_shot(batch))
         if watch is not None:
             from pufferlib.training.terminal_view import TerminalView
 
-            observers.append(stack.enter_context(TerminalView(vec, watch)).see)
+            view = stack.enter_context(TerminalView(vec, watch))
+            observers.append(lambda batch, dealer: view.see(batch))
 
-        def see(batch: pufferlib.Batch) -> None:
+        def see(batch: pufferlib.Batch, dealer: Dealer) -> None:
             for observer in observers:
-                observer(batch)
+                observer(batch, dealer)
 
-        episodes = evaluate(vec, act, num_episodes, seed, max_steps=max_steps, see=see, after=after)
+        policy_kwargs = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
+        episodes = play_in(
+            vec, subject.source(seed), rules, policy_kwargs, task=name_of(subject.env), see=see, after=after
+        )
         videos, pictures = (
             [] if recorder is None else [str(path) for path in recorder.save()] for recorder in (reel, shots)
         )
-    name = subject.env if isinstance(subject.env, str) else getattr(subject.env, "__name__", str(subject.env))
     notes = [shots.note] if shots is not None and shots.note else []
-    return Evaluation(name, subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes)
+    return Evaluation(name_of(subject.env), subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes)
 
 
 # ----------------------------------------------------------------------------------------------------- the episodes
@@ -328,9 +360,7 @@ class Summary(NamedTuple):
         fewer than about ten episodes.
         """
         array = np.asarray(list(values), np.float64)
-        generator = np.random.default_rng(0)
-        means = [generator.choice(array, len(array)).mean() for _ in range(NUM_RESAMPLES)]
-        low, high = np.percentile(means, (2.5, 97.5))
+        low, high = statistics.bootstrap(statistics.mean_of_tasks, [array], num_resamples=NUM_RESAMPLES)
         middle = array.mean(), low, high, array.min(), np.median(array), array.max()
         return cls(*map(float, middle))
 
@@ -344,7 +374,7 @@ class Evaluation:
     greedy: bool
     seed: int
     max_steps: int
-    episodes: Sequence[Episode]
+    episodes: pufferlib.Episodes
     videos: Sequence[str] = ()
     snapshots: Sequence[str] = ()
     notes: Sequence[str] = ()  # further remarks, as sentences
@@ -352,28 +382,35 @@ class Evaluation:
     @property
     def returns(self) -> Summary:
         """Statistics of the returns, summed over agents."""
-        return Summary.of(episode.episodic_return for episode in self.episodes)
+        return Summary.of(self.episodes.returns[self._played])
 
     @property
     def scores(self) -> Summary | None:
         """Statistics of the scores; None if the environment reports none."""
-        scores = [episode.score for episode in self.episodes if episode.score is not None]
-        return Summary.of(scores) if scores else None
+        scores = self._scores[self._played]
+        scores = scores[~np.isnan(scores)]
+        return Summary.of(scores) if len(scores) else None
 
     @property
     def lengths(self) -> Summary:
         """Statistics of the episodes' lengths, in steps."""
-        return Summary.of(episode.length for episode in self.episodes)
+        return Summary.of(self.episodes.lengths[self._played])
 
     @property
     def num_cut(self) -> int:
         """The number of episodes that were cut at ``max_steps``."""
-        return sum(episode.cut for episode in self.episodes)
+        return int((self.episodes.endings == CUT).sum())
+
+    @property
+    def num_failed(self) -> int:
+        """The number of episodes that failed too often to be played; the statistics leave them out."""
+        return int((~self._played).sum())
 
     def spreads(self) -> Mapping[str, Summary]:
         """Return the statistics of returns, agents' returns, scores (if there are any) and lengths, keyed by name."""
         agents = {
-            f"return of {label}": Summary.of(returns) for label, returns in returns_by_label(self.episodes).items()
+            f"return of {label}": Summary.of(returns[self._played])
+            for label, returns in self._returns_by_label().items()
         }
         scores = {} if self.scores is None else {"score": self.scores}
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
@@ -383,9 +420,41 @@ class Evaluation:
         names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
         values = {name: getattr(self, name) for name in names}
         summaries = {name: summary._asdict() for name, summary in self.spreads().items()}
-        return {
-            **values,
-            "num_episodes": len(self.episodes),
-            **summaries,
-            "episodes": [e._asdict() for e in self.episodes],
-        }
+        return {**values, "num_episodes": len(self.episodes), **summaries, "episodes": [*self._rows()]}
+
+    @property
+    def _played(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self.episodes.endings != FAILED)
+
+    @property
+    def _scores(self) -> np.ndarray[Any, Any]:
+        """The score of each episode, as the mean over the agents that report one; NaN without any."""
+        scores = self.episodes.infos["score"]
+        if scores.dtype == object:  # no numbers
+            return np.full(len(scores), np.nan)
+        scores = scores.reshape(len(scores), -1)
+        counts = (~np.isnan(scores)).sum(1)
+        means: np.ndarray[Any, Any] = np.where(counts > 0, np.nansum(scores, axis=1) / np.maximum(counts, 1), np.nan)
+        return means
+
+    def _returns_by_label(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the returns of each agent, or type of agents, in each episode, by label (see ``labels_of_names``)."""
+        columns: dict[str, list[int]] = {}
+        for agent_index, label in enumerate(labels_of_names(self.episodes.agent_names)):
+            columns.setdefault(label, []).append(agent_index)
+        return {label: self.episodes.agent_returns[:, indices].mean(1) for label, indices in columns.items()}
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        by_label = self._returns_by_label()
+        for index, score in enumerate(self._scores.tolist()):
+            failed = not self._played[index]
+            yield {
+                "seed": int(self.episodes.seeds[index]),
+                "episodic_return": None if failed else float(self.episodes.returns[index]),
+                "length": int(self.episodes.lengths[index]),
+                "score": None if np.isnan(score) else score,
+                "cut": bool(self.episodes.endings[index] == CUT),
+                "failed": failed,
+                "restarts": int(self.episodes.restarts[index]),
+                "returns_of": {} if failed else {label: float(part[index]) for label, part in by_label.items()},
+            }

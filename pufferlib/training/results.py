@@ -140,14 +140,19 @@ def _has_return(episode: Any) -> bool:
 
 
 def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
+    """Return ``labels_of_names`` for the agents of a VecEnv."""
+    return labels_of_names(vec.agent_names)
+
+
+def labels_of_names(names: Sequence[str]) -> Sequence[str]:
     """Return the label under which each agent's return is shown; () if there are too few or too many labels.
 
     Labels are the agents' names or, if there are more than MOST_LABELS different names, the agents' types: the names
     without a trailing "_<number>". There must be 2 to MOST_LABELS different labels.
     """
-    labels = vec.agent_names
+    labels = names
     if len(set(labels)) > MOST_LABELS:
-        labels = tuple(re.sub(r"_\d+$", "", label) for label in labels)
+        labels = tuple(re.sub(r"_\d+$", "", label) for label in names)
     return labels if 2 <= len(set(labels)) <= MOST_LABELS else ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pufferlib
 from pufferlib import registry
 from pufferlib.errors import PlanError, WorkerError
+from pufferlib.evaluation.dealer import Dealer
 from pufferlib.training.film import FPS, MAX_FRAMES, MAX_SIDE, RGB, Film, checked_format, save, save_picture
 
 SNAPSHOT_SIDE = 640  # pixels
@@ -249,49 +249,49 @@ class Reel:
             checked_format(path / "env.gif")
         elif checked_format(path) and not path.parent.is_dir():
             raise PlanError(f"there is no folder {path.parent} for {path.name}; make it, or name another")
-        share, rest = divmod(num_videos, num_envs)  # as the episodes themselves are distributed
-        self._left = {env_id: share + (env_id < rest) for env_id in range(min(num_envs, num_videos))}
-        self.films: dict[int, list[Film]] = {env_id: [] for env_id in self._left}
+        self.num_videos = num_videos
+        # The first episodes are dealt to the first environments; those after them to any.
+        self.env_ids: Collection[int] = range(min(num_envs, num_videos))
+        self.films: dict[int, Film] = {}  # by episode
+        self._episodes: dict[int, int] = {}  # by environment, the episode that it plays
+        self._dealer: Dealer | None = None
 
-    @property
-    def env_ids(self) -> Collection[int]:
-        """The ids of the filmed environments."""
-        return self._left.keys()
-
-    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch, between ``recv`` and ``send``.
+    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch, Dealer], None]:
+        """Return a function to call with each batch of an evaluation.
 
         Creates the folder, if each film goes into its own file.
         """
         if not self.is_file:
             self.path.mkdir(parents=True, exist_ok=True)
-        self._filming = Filming(
-            vec, self.env_ids, self._is_filmed, lambda env_id, film: self.films[env_id].append(film)
-        )
-        return self._filming.see
+        self._filming = Filming(vec, self.env_ids, self._is_filmed, self._keep)
+        return self._see
+
+    def _see(self, batch: pufferlib.Batch, dealer: Dealer) -> None:
+        if dealer is not self._dealer:  # all episodes are played again
+            self._dealer = dealer
+            self.films.clear()
+        self._filming.see(batch)
 
     def _is_filmed(self, env_id: int) -> bool:
-        self._left[env_id] -= 1
-        return self._left[env_id] >= 0
+        assert self._dealer is not None
+        self._episodes[env_id] = episode = self._dealer.episode_of(env_id)
+        return 0 <= episode < self.num_videos and episode not in self.films
+
+    def _keep(self, env_id: int, film: Film) -> None:
+        self.films.setdefault(self._episodes[env_id], film)
 
     def save(self) -> list[Path]:
-        """Write the films, including those of episodes cut at the end; return the files' paths."""
+        """Write the films, in the order of the episodes; return the files' paths."""
         self._filming.finish()
+        films = sorted(self.films.items())
         if self.is_file:
-            ordered = [
-                film
-                for films_of_round in zip_longest(*self.films.values())
-                for film in films_of_round
-                if film is not None
-            ]
-            save(self.path, ordered)
+            save(self.path, [film for _, film in films])
             return [self.path]
         paths = []
-        for env_id, films in self.films.items():
-            for number, film in enumerate(films, 1):
-                name = f"env-{env_id}-episode-{number}-return-{film.episodic_return:.6g}{film.limit}.gif"
-                save(self.path / name, [film])
-                paths.append(self.path / name)
+        for episode, film in films:
+            name = f"episode-{episode + 1}-return-{film.episodic_return:.6g}{film.limit}.gif"
+            save(self.path / name, [film])
+            paths.append(self.path / name)
         return paths
 
 

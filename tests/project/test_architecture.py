@@ -37,7 +37,7 @@ LAYERS = [
     {"pufferlib.vectorization.ray"},
     {"pufferlib.vectorization"},  # its __init__.py
     {"pufferlib.construct"},
-    {"pufferlib.tuning"},
+    {"pufferlib.evaluation", "pufferlib.tuning"},
     {"pufferlib"},  # its __init__.py
     {"pufferlib.models"},
     {"pufferlib.population"},
@@ -73,6 +73,7 @@ OPTIONAL = {
         "pufferlib.models",
         "pufferlib.population",
         "pufferlib.compat.pytorch",
+        "pufferlib.adapters.sb3_policy",
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
         "pufferlib.training",
@@ -91,8 +92,10 @@ OPTIONAL = {
     "tianshou": {"pufferlib.adapters.tianshou"},
     "torchrl": {"pufferlib.adapters.torchrl"},
     "tyro": {"pufferlib.cli", "pufferlib.training.settings"},
+    "pandas": {"pufferlib.evaluation.episodes"},
     "rich": {
         "pufferlib.cli",
+        "pufferlib.evaluation.progress",
         "pufferlib.training.dashboard",
         "pufferlib.training.evaluation",
         "pufferlib.training.report",

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.extras]
 ROOT = Path(__file__).parents[2]
 MODULES = (
     "pufferlib", "pufferlib.vectorization", "pufferlib.emulation", "pufferlib.environment", "pufferlib.errors",
+    "pufferlib.evaluation",
     "pufferlib.layout", "pufferlib.models", "pufferlib.recording", "pufferlib.population", "pufferlib.testing",
     "pufferlib.adapters.gymnasium_vector",
 )  # fmt: skip

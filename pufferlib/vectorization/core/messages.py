@@ -41,6 +41,7 @@ __all__ = [
     "Sealed",
     "Step",
     "action_spaces",
+    "culprit_of",
     "failure_texts",
     "located",
     "summary_of",
@@ -50,6 +51,7 @@ __all__ = [
 MOST_CAUSES = 8  # lines of a summary
 _NUMBER = re.compile(r"\d+")  # numbers, such as env ids, that may differ between faults with the same cause
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
+_CULPRIT = re.compile(r"(?:while|step of|reset of) environment (\d+)")  # in the text of a Died
 _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
@@ -314,6 +316,15 @@ def located(message: Message, first_worker: int, location: str) -> Message:
         return message._replace(worker=message.worker + first_worker, failed=failed)
     assert isinstance(message, (Failed, Died)), message
     return message._replace(worker=message.worker + first_worker, location=location)
+
+
+def culprit_of(cause: str) -> int | None:
+    """Return the environment that a worker was stepping or resetting when it died; None if it is not known.
+
+    cause: the text of a Died. For the text of a Failed, the result is None.
+    """
+    match = _CULPRIT.search(cause) if cause.startswith("worker ") else None
+    return None if match is None else int(match[1])
 
 
 def signal_name(number: int) -> str:

@@ -171,6 +171,30 @@ class VecEnv(ABC):
     def restarts(self) -> list[int]:
         """How many times each environment was made again after it or its worker failed, in the order of the env ids."""
 
+    # ------------------------------------------------------------------------- for callers that deal out episodes
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``recv`` would return at once; False if that is not known without waiting."""
+        return False
+
+    def idle(self, env_ids: Sequence[int]) -> None:
+        """Complete the next batches with rows of waiting environments, without stepping these environments.
+
+        Use it if there is work for fewer environments than a batch holds. The rows have mask False, and their other
+        contents have no meaning. Reset an environment before it is sent another action. env_ids: the environments.
+        Raises CallError if an environment is not waiting for an action.
+        """
+        self.async_reset([0] * len(env_ids), env_ids=env_ids)
+
+    def remake(self, env_ids: Sequence[int]) -> None:
+        """Replace each of these environments with a new one at its next reset.
+
+        With the backend "cuda" this does nothing, since a reset of a kernel's environment leaves nothing of its state.
+        env_ids: the environments. Raises CallError if this VecEnv cannot replace environments.
+        """
+        raise CallError(f"a {self._title} cannot make its environments again; make another one")
+
     # -------------------------------------------------------------------------------------------------- control
 
     @abstractmethod

@@ -197,6 +197,9 @@ class CUDA(VecEnv):
         queue.require_waiting(ids, "send", named=env_ids is not None)
         queue.launch(ids, tensor)
 
+    def remake(self, env_ids: Sequence[int]) -> None:
+        checked_ids(env_ids, self.num_envs)
+
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
         """Return the environments of a call: ``env_ids``, by default the environments of the last batch.
 

@@ -52,6 +52,10 @@ class Recovery:
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
+    def remake(self, env_ids: Iterable[int]) -> None:
+        """Record environments that have not failed, but are to be replaced by their next reset."""
+        self._unmade.update(env_ids)
+
     def retry_seed(self, env_id: int, seed: int) -> None:
         """Record a failed reset: the environment's next reset without a seed uses this seed.
 

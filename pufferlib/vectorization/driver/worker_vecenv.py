@@ -303,6 +303,30 @@ class WorkerVecEnv(VecEnv):
         self._recording.note_recv(start_s)
         return batch
 
+    @property
+    def ready(self) -> bool:
+        fast_path, scheduler = self._fast_path, self._scheduler
+        if fast_path is not None:
+            return fast_path.clear and fast_path.is_full(False)
+        return scheduler.fast_path is None and not self.closed and scheduler.batch_ready()
+
+    @exclusive
+    def idle(self, env_ids: Sequence[int]) -> None:
+        scheduler, recovery, ids = self._scheduler, self._recovery, checked_ids(env_ids, self.num_envs)
+        wrong = {env_id: state for env_id in ids if (state := scheduler.states[env_id]) != WAITING}
+        if wrong:
+            raise not_waiting_error("idle", wrong, named=True)
+        self._only_resets = False
+        scheduler.mark_sent(ids)
+        scheduler.crash(ids)
+        for env_id in ids:
+            recovery.crash_due.pop(env_id, None)  # only a reset may follow
+        scheduler.held = recovery.pending
+
+    @exclusive
+    def remake(self, env_ids: Sequence[int]) -> None:
+        self._recovery.remake(checked_ids(env_ids, self.num_envs))
+
     # -------------------------------------------------------------------------------------------------- control
 
     def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:

@@ -1,0 +1,385 @@
+"""Dealer: the loop of an evaluation, which deals seeded episodes to whichever environment of a VecEnv is free."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pufferlib.evaluation.consistency import HistoryError, Trace, difference
+from pufferlib.evaluation.episodes import CUT, FAILED, TERMINATED, TRUNCATED
+from pufferlib.evaluation.policies import Act
+from pufferlib.evaluation.stage import Stage
+from pufferlib.util.annotations import Array
+from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization.core.messages import culprit_of
+
+__all__ = ["Dealer", "Rules"]
+
+IDLE = -1  # in place of an episode's index
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the episodes of an evaluation are played.
+
+    seeds: the seed of each episode, distinct. options: the reset options of each episode, or None for none at all.
+    policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of steps after
+    which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed by another
+    try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is played in a new
+    environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
+    """
+
+    seeds: Array
+    options: Sequence[Mapping[str, object] | None] | None = None
+    policy_batch: int = 16
+    max_steps: int | None = None
+    max_restarts: int | None = 3
+    info_names: Sequence[str] = ()
+    fresh: bool = False
+    checked: bool = False
+
+
+@dataclass
+class Results:
+    """The results of the episodes, in the order of ``Rules.seeds``; arrays (episodes,) unless noted.
+
+    returns: NaN until the episode has been played; (episodes, agents). endings: the words of episodes.py. restarts: how
+    many times each episode was begun again. seconds: the wall time of the try that counts. infos: by name, one dict per
+    episode: values by agent index, or by None for a value about the whole environment.
+    """
+
+    returns: Array
+    lengths: Array
+    endings: list[str]
+    restarts: Array
+    seconds: Array
+    infos: dict[str, list[dict[int | None, object]]]
+    failures: Array = field(init=False)  # of each episode, not counting those that other environments caused
+    causes: dict[int, str] = field(default_factory=dict)  # the last failure of each episode that was given up
+
+    @classmethod
+    def of(cls, num_episodes: int, num_agents: int, info_names: Sequence[str]) -> Results:
+        """Return results without any episode."""
+        return cls(
+            np.full((num_episodes, num_agents), np.nan),
+            np.zeros(num_episodes, np.int64),
+            [""] * num_episodes,
+            np.zeros(num_episodes, np.int64),
+            np.full(num_episodes, np.nan),
+            {name: [{} for _ in range(num_episodes)] for name in info_names},
+        )
+
+    def __post_init__(self) -> None:
+        self.failures = np.zeros_like(self.restarts)
+
+
+class Dealer:
+    """A player of seeded episodes in a VecEnv, in which each free environment gets the next episode at once.
+
+    A slot is an environment of the VecEnv, which plays one episode after another. The VecEnv's own autoreset is never
+    used: the row that ends an episode is answered by a reset with the seed of the next one. vec: the VecEnv; unless it
+    was made with on_error="restart", a failure raises WorkerError. act: the policy. see: called with each batch, as
+    arrays, while its environments wait. after: called after each batch with the numbers of finished episodes and of
+    steps.
+    """
+
+    def __init__(
+        self,
+        vec: VecEnv,
+        act: Act,
+        rules: Rules,
+        *,
+        see: Callable[[Batch, Dealer], None] | None = None,
+        after: Callable[[int, int], None] | None = None,
+    ) -> None:
+        num_envs, num_agents = vec.num_envs, vec.agents_per_env
+        self.vec, self.rules, self.results = vec, rules, Results.of(len(rules.seeds), num_agents, rules.info_names)
+        self.num_finished, self.num_steps = 0, 0
+        self._act, self._see, self._after = act, see, after
+        self._num_agents = num_agents
+        self._staged = Stage(vec, rules.policy_batch)
+        self._queues: dict[int, deque[int]] = {}  # the episodes not begun yet, by their place in a policy's batch
+        for episode, seed in enumerate(rules.seeds.tolist()):
+            self._queues.setdefault(self._staged.place_of(seed), deque()).append(episode)
+        self._num_playing = dict.fromkeys(self._queues, 0)  # by place: how many episodes are played
+        # By slot, of its current episode:
+        self._episodes = np.full(num_envs, IDLE)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._returns = np.zeros((num_envs, num_agents))
+        self._begun_s = np.zeros(num_envs)
+        self._infos: list[dict[str, dict[int | None, object]]] = [{} for _ in range(num_envs)]
+        self._used = np.zeros(num_envs, np.int64)  # by slot: how many episodes its environment has begun
+        self._idle: list[int] = []  # slots without an episode that are not in flight
+        self._num_flying = 0
+        self._recorded, self._replayed = _Traced(), _Traced()
+        self._check_due = rules.checked and not rules.fresh
+
+    def episode_of(self, env_id: int) -> int:
+        """Return the index of the episode that a slot plays, or -1 if it plays none."""
+        return int(self._episodes[env_id])
+
+    def play(self) -> Results:
+        """Play all episodes, and return their results. Raises HistoryError, WorkerError, and what the policy raises."""
+        vec, batch_size, staged = self.vec, self.vec.batch_size, self._staged
+        self._deal_first()
+        while self.num_finished < len(self.rules.seeds) or self._replayed.slot is not None:
+            short = batch_size - self._num_flying
+            if short > 0:
+                vec.idle(self._idle[:short])
+                del self._idle[:short]
+                self._num_flying += short
+            self._receive()
+            while staged.num < self.rules.policy_batch and self._num_flying >= batch_size and vec.ready:
+                self._receive()
+            self._send()
+        return self.results
+
+    # ------------------------------------------------------------------------------------------------ episodes
+
+    def _deal_first(self) -> None:
+        """Reset all environments, with the first episodes; slots for which there is none become idle."""
+        rules, num_envs = self.rules, self.vec.num_envs
+        seeds, options = [0] * num_envs, list[Mapping[str, object] | None]([None] * num_envs)
+        for slot in range(num_envs):
+            episode = self._next_episode()
+            if episode is None:
+                break
+            self._begin(slot, episode)
+            seeds[slot] = int(rules.seeds[episode])
+            options[slot] = None if rules.options is None else rules.options[episode]
+        self.vec.async_reset(seeds, None if rules.options is None else options)
+        self._used[:] = 1
+        self._num_flying = num_envs
+
+    def _deal(self, slots: list[int]) -> None:
+        """Begin the next episodes in slots that have none; slots for which no episode is left become idle."""
+        dealt = []
+        for slot in slots:
+            if self._replay_due():
+                self._replayed.begin(slot, self._recorded.episode)
+                episode = self._recorded.episode
+            elif (next_episode := self._next_episode()) is not None:
+                episode = next_episode
+                if self._check_due and self._used[slot]:
+                    self._check_due = False
+                    self._recorded.begin(slot, episode)
+            else:
+                self._episodes[slot] = IDLE
+                self._idle.append(slot)
+                continue
+            self._begin(slot, episode)
+            dealt.append(slot)
+        self._reset(dealt)
+
+    def _next_episode(self) -> int | None:
+        """Take the next episode, the first one of the place at which the fewest are played; None if none is left.
+
+        So that the policy is called seldom: it gets one episode for each place at a time.
+        """
+        playing, queues = self._num_playing, self._queues
+        if not queues:
+            return None
+        index = min(queues, key=lambda index: (playing[index], queues[index][0]))
+        episode = queues[index].popleft()
+        if not queues[index]:
+            del queues[index]
+        playing[index] += 1
+        return episode
+
+    def _begin(self, slot: int, episode: int) -> None:
+        self._episodes[slot], self._steps[slot], self._returns[slot] = episode, 0, 0.0
+        self._infos[slot], self._begun_s[slot] = {}, time.perf_counter()
+
+    def _reset(self, slots: list[int]) -> None:
+        """Reset the environments of slots with the seeds and options of their episodes."""
+        if not slots:
+            return
+        rules, episodes = self.rules, self._episodes[slots]
+        used = [slot for slot in slots if self._used[slot] and (rules.fresh or slot == self._replayed.slot)]
+        if used:
+            self.vec.remake(used)
+            self._used[used] = 0
+        options = None if rules.options is None else [rules.options[episode] for episode in episodes.tolist()]
+        self.vec.async_reset(rules.seeds[episodes].tolist(), options, slots)
+        self._used[slots] += 1
+        self._num_flying += len(slots)
+
+    def _receive(self) -> None:
+        """Receive a batch: count its steps, conclude the episodes that ended, and stage the other rows."""
+        self.vec.recv()
+        batch = self.vec.host_batch
+        assert batch is not None
+        if self._see is not None:
+            self._see(batch, self)
+        slots = batch.env_ids
+        shape = len(slots), self._num_agents
+        self._num_flying -= shape[0]
+        masks = batch.masks.reshape(shape)
+        stepped = masks.any(1)
+        self._returns[slots] += np.where(masks, batch.rewards.reshape(shape), 0.0)
+        self._steps[slots] += stepped
+        self.num_steps += int(stepped.sum())
+        self._record(batch, slots)
+        ended = (batch.terminations | batch.truncations).reshape(shape).any(1)
+        if self.rules.max_steps is not None:
+            ended |= self._steps[slots] >= self.rules.max_steps
+        if self._replayed.slot is not None and self._replayed.trace.full:
+            ended |= slots == self._replayed.slot
+        going = self._episodes[slots] != IDLE
+        if ended.any() or not going.all():
+            going &= self._conclude(batch, ended & going)
+        self._staged.add(batch, going, self._steps, self.rules.seeds[self._episodes[slots]])
+        if self._after is not None:
+            self._after(self.num_finished, self.num_steps)
+
+    def _conclude(self, batch: Batch, ended: Array) -> Array:
+        """Conclude the episodes that ended in a batch, and deal the next ones; return which slots are to act.
+
+        ended: bool (batch_size,), True for slots in which an agent has ended, or in which the episode is to be cut.
+        Returns bool (batch_size,), True for the slots whose episode goes on and waits for an action.
+        """
+        going = np.ones(len(ended), np.bool_)
+        infos: dict[int, list[dict[str, Any]]] = {}
+        for info in batch.infos if ended.any() else ():
+            infos.setdefault(info["env_id"], []).append(info)  # type: ignore[arg-type]
+        flags = (batch.terminations | batch.truncations).reshape(len(ended), -1)
+        truncated = np.asarray(batch.truncations.reshape(flags.shape).any(1))
+        free, again = list[int](), list[int]()
+        for position in np.flatnonzero(ended).tolist():
+            slot = int(batch.env_ids[position])
+            items = infos.get(slot, [])
+            causes = [str(info["restarted"]) for info in items if "restarted" in info]
+            if causes:
+                (again if self._retry(slot, causes[0]) else free).append(slot)
+                going[position] = False
+                continue
+            over = self._is_over(flags[position], items)
+            cut = not over and self._is_cut(slot)
+            self._collect(slot, items, flags[position], everything=over or cut)
+            if over or cut:
+                self._finish(slot, CUT if cut else TRUNCATED if truncated[position] else TERMINATED)
+                free.append(slot)
+                going[position] = False
+        resting = batch.env_ids[self._episodes[batch.env_ids] == IDLE].tolist()
+        self._idle += [slot for slot in resting if slot not in free]
+        self._reset(again)
+        self._deal(free)
+        return going
+
+    def _is_over(self, flags: Array, infos: list[dict[str, Any]]) -> bool:
+        if not self.vec.multi_agent and self._num_agents == 1:
+            return bool(flags[0])
+        return any(info.get("env") is True and "episode" in info for info in infos)
+
+    def _is_cut(self, slot: int) -> bool:
+        limit, replayed = self.rules.max_steps, self._replayed
+        if slot == replayed.slot and replayed.trace.full:
+            return True
+        return limit is not None and bool(self._steps[slot] >= limit)
+
+    def _collect(self, slot: int, infos: list[dict[str, Any]], flags: Array, *, everything: bool) -> None:
+        """Store the infos of the agents that have ended; if ``everything``, those of all agents."""
+        for info in infos if self.rules.info_names else ():
+            agent = info["agent_id"] % self._num_agents if "agent_id" in info else None
+            if everything or (agent is not None and flags[agent]):
+                for name in self.rules.info_names:
+                    if name in info:
+                        self._infos[slot].setdefault(name, {})[agent] = info[name]
+
+    def _finish(self, slot: int, ending: str) -> None:
+        """Store the result of a slot's episode."""
+        episode, self._episodes[slot] = int(self._episodes[slot]), IDLE
+        if slot == self._recorded.slot:
+            self._recorded.slot = None
+        if slot == self._replayed.slot:
+            self._compare()
+            return
+        results = self.results
+        self._num_playing[self._staged.place_of(int(self.rules.seeds[episode]))] -= 1
+        results.endings[episode], results.lengths[episode] = ending, self._steps[slot]
+        results.seconds[episode] = time.perf_counter() - self._begun_s[slot]
+        self.num_finished += 1
+        if ending != FAILED:
+            results.returns[episode] = self._returns[slot]
+            for name, values in self._infos[slot].items():
+                results.infos[name][episode] = values
+
+    def _retry(self, slot: int, cause: str) -> bool:
+        """Begin a slot's episode again after a failure; return False if it has failed too often and is given up."""
+        episode, rules, results = int(self._episodes[slot]), self.rules, self.results
+        self._used[slot] = 0  # the next reset makes the environment again
+        if slot == self._replayed.slot:  # the check is given up
+            self._replayed.slot, self._episodes[slot] = None, IDLE
+            return False
+        if slot == self._recorded.slot:
+            self._recorded.slot, self._check_due = None, True
+            self._recorded = _Traced()
+        results.restarts[episode] += 1
+        results.failures[episode] += culprit_of(cause) in (None, slot)
+        if rules.max_restarts is not None and results.failures[episode] > rules.max_restarts:
+            results.causes[episode] = cause
+            self._steps[slot] = 0
+            self._finish(slot, FAILED)
+            return False
+        self._begin(slot, episode)
+        return True
+
+    # ----------------------------------------------------------------------------------------------- the policy
+
+    def _send(self) -> None:
+        """Call the policy for the staged rows, and send its actions."""
+        for batch, places in self._staged.batches():
+            actions, slots = self._staged.chosen_actions(self._act(batch), places), batch.env_ids[places]
+            for traced in (self._recorded, self._replayed):
+                if traced.slot is not None and traced.slot in slots:
+                    traced.trace.add_actions(self._rows_of(actions, slots.tolist().index(traced.slot)))
+            self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
+            self._num_flying += len(slots)
+
+    # ------------------------------------------------------------------------------- dependence on earlier episodes
+
+    def _replay_due(self) -> bool:
+        recorded, replayed = self._recorded, self._replayed
+        return recorded.episode != IDLE and recorded.slot is None and replayed.episode == IDLE
+
+    def _record(self, batch: Batch, slots: Array) -> None:
+        for traced in (self._recorded, self._replayed):
+            if traced.slot is not None and not traced.trace.full:
+                for position in np.flatnonzero(slots == traced.slot).tolist():
+                    columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
+                    traced.trace.add_rows(*(self._rows_of(column, position) for column in columns))
+
+    def _rows_of(self, actions: Any, position: int) -> Any:
+        """Return the rows of one environment of an array, or of a tuple of arrays."""
+        rows = slice(position * self._num_agents, (position + 1) * self._num_agents)
+        if isinstance(actions, tuple):
+            return tuple(np.asarray(part)[rows] for part in actions)
+        return np.asarray(actions)[rows]
+
+    def _compare(self) -> None:
+        """Compare the two traces of one episode. Raises HistoryError if the environment's rows differ."""
+        self._replayed.slot = None
+        parting = difference(self._recorded.trace, self._replayed.trace)
+        if parting is not None and parting[0] == "rows":
+            seed = int(self.rules.seeds[self._recorded.episode])
+            raise HistoryError(
+                f"the episode of seed {seed} was another one, from step {parting[1]} on, in an environment that had "
+                "played before"
+            )
+
+
+class _Traced:
+    """An episode that is recorded. slot: where it is played; None before and after."""
+
+    def __init__(self) -> None:
+        self.slot: int | None = None
+        self.episode = IDLE
+        self.trace = Trace()
+
+    def begin(self, slot: int, episode: int) -> None:
+        self.slot, self.episode, self.trace = slot, episode, Trace()

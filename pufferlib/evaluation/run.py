@@ -1,0 +1,293 @@
+"""``evaluate``: play exactly the episodes of given seeds, and return their results."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pufferlib.construct import make
+from pufferlib.errors import PlanError, WorkerError
+from pufferlib.evaluation.consistency import HistoryError
+from pufferlib.evaluation.dealer import Dealer, Results, Rules
+from pufferlib.evaluation.episodes import Episodes, info_column
+from pufferlib.evaluation.noise import MAX_SEED
+from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
+from pufferlib.evaluation.progress import progress_bar
+from pufferlib.registry import creator
+from pufferlib.util.annotations import Array
+from pufferlib.util.suggestions import not_one_of, says_what_was_meant
+from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization.core.arguments import accepts_env_index, misplaced, options_per_env
+from pufferlib.vectorization.core.plan import checked_count, checked_seed
+
+__all__ = ["SEED", "derived_seeds", "evaluate", "name_of", "play_in", "with_env_index"]
+
+SEED = 987_654_321  # far from those that people train with
+NUM_ENVS, POLICY_BATCH = 16, 16
+FRESH = ("auto", "always", "never")
+FIRST_FINISHED = ("pool", "ray")  # backends whose batches hold the environments that finish first
+
+
+@says_what_was_meant(misplaced, "env_kwargs")
+def evaluate(
+    env: Callable[..., Any] | str,
+    policy: Any,
+    *,
+    seeds: Iterable[int] | None = None,
+    episodes: int | None = None,
+    seed: int = SEED,
+    greedy: bool = False,
+    max_steps: int | None = None,
+    infos: Sequence[str] = (),
+    options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+    backend: str = "pool",
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    policy_batch: int = POLICY_BATCH,
+    max_restarts: int | None = 3,
+    fresh: str = "auto",
+    progress: bool | Callable[[int, int], None] = False,
+    torch_threads: int = 1,
+    trust: bool = False,
+    env_args: Sequence[Any] = (),
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    context: str | None = None,
+    device: Any = None,
+    check: str = "first",
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+    backend_kwargs: Mapping[str, Any] | None = None,
+) -> Episodes:
+    """Play one episode for each seed, and return their results in the order of the seeds.
+
+    Whichever environment is free gets the next seed at once, and every seed is played to its end, so that neither short
+    nor long episodes are favoured. An episode's result depends only on the environment, the seed, the policy and
+    ``policy_batch``: it is the same to the bit on every backend, with any number of environments, workers and
+    environments in a batch.
+
+    env: as for ``make``, but only one, not a list. A callable with a parameter ``env_index`` gets 0.
+    policy: a function that returns the actions for a PolicyBatch; or the path of a run's folder or of its policy.pt; or
+        a torch module with the interface of ``pufferlib.models``; or an Actor; or a model of Stable-Baselines3; or
+        "random". A policy with a memory has a state for each agent, which starts again with each episode.
+    seeds: the seed of each episode, distinct integers from 0 to 2**32 - 1. episodes: instead of seeds, the number of
+        episodes; their seeds are derived from ``seed``.
+    greedy: take the likeliest actions instead of sampled ones. A sampled action is drawn from random numbers that
+        depend on the episode's seed, the step and the agent alone. Functions decide for themselves.
+    max_steps: the number of steps after which an episode is cut, with the ending "cut"; None sets no limit.
+    infos: the keys of infos to collect: of each episode's last step, and of each agent's.
+    options: the options of every reset; or a sequence with one mapping, or None, for each episode.
+    backend, num_workers, env_args, wrap_kwargs, context, device, check, step_timeout, reset_timeout, backend_kwargs: as
+        for ``make``. wrap_kwargs are added to those that a saved policy was trained with. env_kwargs: one mapping.
+    num_envs: the number of environments, by default 16; at most the number of episodes. batch_size: the number of
+        environments in a batch, by default 1 on "pool" and "ray", where the policy also gets all other rows that are
+        there at that time, and all of them on the other backends.
+    policy_batch: the number of environments with whose rows the policy is called, always; missing ones are filled up. A
+        network's answer to one row depends in its last bits on the number of rows, and on the row's place among them,
+        which is the seed modulo this number.
+    max_restarts: an environment that raises, dies or takes too long costs no episode: the episode is played again from
+        its first step, with the same seed. If one fails more often than this, its ending is "failed", its return NaN,
+        and the others are played. None sets no limit.
+    fresh: "always" makes the environment again for each episode; "never" does not. "auto" does so if an episode turns
+        out to depend on those that the environment played before: one episode is played twice to find that out.
+    progress: True shows a bar with the time left; or a function that is called with the number of finished episodes and
+        the number of steps after each batch.
+    torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
+        policy.pt that names code outside the current folder.
+
+    Raises PlanError for impossible arguments, the errors of ``make``, CheckpointError for a policy.pt that cannot be
+    read, ActionError for actions that do not fit, and what the policy raises.
+    """
+    rules = Rules(
+        seeds=_seeds(seeds, episodes, seed),
+        policy_batch=checked_count("policy_batch", policy_batch),
+        max_steps=None if max_steps is None else checked_count("max_steps", max_steps),
+        max_restarts=None if max_restarts is None else checked_count("max_restarts", max_restarts, 0, ", or None"),
+        info_names=_info_names(infos),
+        fresh=_is_fresh(fresh),
+        checked=fresh == "auto" and backend != "cuda",  # a kernel's reset(seed) sets its whole state
+    )
+    num_episodes = len(rules.seeds)
+    if options is not None:
+        rules = replace(rules, options=options_per_env(options, num_episodes))
+    num_envs = min(num_episodes, NUM_ENVS if num_envs is None else checked_count("num_envs", num_envs))
+    if batch_size is None and backend in FIRST_FINISHED:
+        batch_size = 1
+    policy = loaded(policy, env, trust=trust)
+    with ExitStack() as stack:
+        after = progress if callable(progress) else None
+        if progress is True:
+            after = stack.enter_context(progress_bar(num_episodes))
+        vec = stack.enter_context(
+            make(
+                env,
+                backend=backend,
+                num_envs=num_envs,
+                num_workers=None if num_workers is None else min(checked_count("num_workers", num_workers), num_envs),
+                batch_size=None if batch_size is None else min(checked_count("batch_size", batch_size), num_envs),
+                seed=seed,
+                env_args=env_args,
+                env_kwargs=with_env_index(env, env_kwargs, backend),
+                wrap_kwargs={**wrap_kwargs_of(policy), **(wrap_kwargs or {})} or None,
+                autoreset_mode="disabled",
+                context=context,
+                device=device,
+                as_torch=None if backend == "cuda" else False,
+                check=check,
+                on_error="restart",
+                max_restarts=None,
+                step_timeout=step_timeout,
+                reset_timeout=reset_timeout,
+                backend_kwargs=backend_kwargs,
+            )
+        )
+        act = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
+        return play_in(vec, policy, rules, act, task=name_of(env), after=after)
+
+
+def play_in(
+    vec: VecEnv,
+    policy: Any,
+    rules: Rules,
+    policy_kwargs: Mapping[str, Any],
+    *,
+    task: str,
+    see: Callable[[Batch, Dealer], None] | None = None,
+    after: Callable[[int, int], None] | None = None,
+) -> Episodes:
+    """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
+
+    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. task: the environment's name. see,
+    after: as for Dealer. If an episode depends on those that an environment played before, all episodes are played
+    again, each in a new environment, with a warning. Raises PlanError for an environment that is vectorized already.
+    """
+    if vec.copies_per_env > 1:
+        raise PlanError(
+            f"{task} is {vec.copies_per_env} environments in one, which cannot be seeded and reset one at a time; "
+            "evaluate a creator that makes one of them"
+        )
+    start_s = time.perf_counter()
+
+    def played(rules: Rules) -> Results:
+        with opened(policy, vec, **policy_kwargs) as act:
+            return Dealer(vec, act, rules, see=see, after=after).play()
+
+    try:
+        results = played(rules)
+    except HistoryError as error:
+        warnings.warn(
+            f"{task}: {error}. Therefore, all episodes are played again, each in a new environment; "
+            'fresh="always" does so at once, and fresh="never" not at all. Reset all state in reset(seed)',
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        vec.remake(range(vec.num_envs))
+        results = played(replace(rules, fresh=True))
+    _report_failures(results, rules, task)
+    return _episodes(vec, rules, results, task, time.perf_counter() - start_s)
+
+
+def _report_failures(results: Results, rules: Rules, task: str) -> None:
+    """Warn of the episodes that failed too often. Raises WorkerError if all of them did."""
+    if not results.causes:
+        return
+    episode, cause = next(iter(results.causes.items()))
+    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {results.failures[episode]} times: {cause}"
+    if len(results.causes) == len(rules.seeds):
+        raise WorkerError(f"{text}\n\nno episode could be played")
+    num = len(results.causes)
+    warnings.warn(f"{text}\n\n{num} of {len(rules.seeds)} episodes failed", RuntimeWarning, stacklevel=5)
+
+
+def name_of(env: Any) -> str:
+    """Return the name of an environment, as the name of a task."""
+    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
+
+
+def _episodes(vec: VecEnv, rules: Rules, results: Results, task: str, wall_s: float) -> Episodes:
+    num_episodes = len(rules.seeds)
+    return Episodes(
+        tasks=np.full(num_episodes, task),
+        seeds=rules.seeds,
+        returns=results.returns.sum(1),
+        lengths=results.lengths,
+        endings=np.array(results.endings),
+        restarts=results.restarts,
+        seconds=results.seconds,
+        agent_returns=results.returns,
+        infos={name: info_column(results.infos[name], vec.agents_per_env) for name in rules.info_names},
+        agent_names=vec.agent_names,
+        wall_s=wall_s,
+    )
+
+
+def _seeds(seeds: Iterable[int] | None, episodes: int | None, seed: int) -> Array:
+    """Return the episodes' seeds, int64 (episodes,). Raises PlanError unless they are distinct and possible."""
+    if (seeds is None) == (episodes is None):
+        raise PlanError(f"seeds={seeds!r:.80} and episodes={episodes}; pass one of them")
+    if episodes is not None:
+        return derived_seeds(seed, checked_count("episodes", episodes))
+    assert seeds is not None
+    try:
+        listed = [checked_seed(item) for item in seeds]
+    except TypeError:
+        raise PlanError(f"seeds={seeds!r:.80} are no seeds; pass a sequence of integers, or episodes=n") from None
+    wrong = [item for item in listed if item is None or item > MAX_SEED]
+    if wrong or not listed:
+        problem = f"has {wrong[:8]}" if wrong else "is empty"
+        raise PlanError(f"seeds {problem}; use one or more integers from 0 to 2**32 - 1")
+    twice = [item for item, count in Counter(listed).items() if count > 1]
+    if twice:
+        raise PlanError(f"seeds names {twice[:8]} more than once, which would play the same episodes; name each once")
+    return np.array(listed, np.int64)
+
+
+def derived_seeds(seed: int, num: int) -> Array:
+    """Return distinct seeds of 31 bits for a number of episodes, int64 (num,).
+
+    The lowest eight bits of the seeds count, so that the episodes' places in a policy's batch are all equally frequent.
+    seed: from which they are derived. Raises PlanError if it is no seed.
+    """
+    generator, counts = np.random.default_rng(checked_seed(seed)), np.arange(num) % 256
+    seeds: Array = counts + (generator.integers(0, 2**23, num) << 8)
+    while True:
+        _, firsts = np.unique(seeds, return_index=True)
+        again = np.setdiff1d(np.arange(num), firsts)
+        if not len(again):
+            return seeds
+        seeds[again] = counts[again] + (generator.integers(0, 2**23, len(again)) << 8)
+
+
+def _info_names(infos: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(infos, str) or not all(isinstance(name, str) for name in infos):
+        raise PlanError(f"infos={infos!r} is no sequence of names; use a tuple, such as ('score',)")
+    return tuple(dict.fromkeys(infos))
+
+
+def _is_fresh(fresh: str) -> bool:
+    if fresh not in FRESH:
+        raise PlanError(not_one_of("fresh", fresh, FRESH))
+    return fresh == "always"
+
+
+def with_env_index(env: Any, env_kwargs: Mapping[str, Any] | None, backend: str) -> Mapping[str, Any]:
+    """Return the arguments of every environment: those in env_kwargs, and env_index=0 if the creator takes an index.
+
+    Raises PlanError for several environments or several mappings.
+    """
+    if isinstance(env, (list, tuple)):
+        raise PlanError(f"env lists {len(env)} environments; evaluate one, and call evaluate for each of the others")
+    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
+        raise PlanError(f"env_kwargs={env_kwargs!r:.80} is no dict; all episodes are played with the same arguments")
+    kwargs = dict(env_kwargs or {})
+    if backend != "cuda" and accepts_env_index(creator(env)):
+        kwargs.setdefault("env_index", 0)  # all environments are equal: any of them may get any seed
+    return kwargs
