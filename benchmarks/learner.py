@@ -1,10 +1,12 @@
 """The compiled learner next to torch: the update alone, and CartPole until it is solved.
 
-    python -m benchmarks.learner [--short] [--only update|cartpole]
+    python -m benchmarks.learner [--short] [--only update|rollout|cartpole]
 
 update    An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 rows for four epochs, in minibatches of 4,096,
           256 and 64 rows, on one thread: the compiled learner, torch's eager mode and torch.compile, in turns. On two
           threads, the compiled learner is compared with what two copies on one thread reach together.
+rollout   CartPoles play 64 steps, on one thread: with the compiled actor, critic and sampling, and with torch's policy
+          and steps in turns.
 cartpole  ``ppo_fused`` trains on the kernel, one seed after another, and the policy plays a hundred fresh episodes of
           Gymnasium's CartPole-v1. ``ppo`` trains with the same settings. Times are those of training alone.
 
@@ -28,15 +30,17 @@ import numpy as np
 import torch
 from torch import nn
 
+import pufferlib
 from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
 from cleanrl_demo import ppo, ppo_fused
 from cuda_ext.learner.fused import FusedLearner, Rows, Settings
-from pufferlib.models import BatchPlayer
+from pufferlib.models import BatchPlayer, Origin
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
 NUM_ROWS, NUM_EPOCHS, NUM_INPUTS, NUM_OPTIONS, HIDDEN = 4096, 4, 4, 2, 64
 MINIBATCH_SIZES = (4096, 256, 64)
+NUM_STEPS, NUMS_OF_ENVS = 64, (32, 256, 4096)
 SETTINGS = Settings(entropy_coefficient=0.01)
 TUNED, HELD_OUT = (1, 2, 3, 4, 5), (101, 102, 103, 104, 105)
 CARTPOLE = {
@@ -187,6 +191,76 @@ def measure_updates(repeats: int, compiled: bool) -> dict[str, Any]:
     return results
 
 
+def fused_rollout(num_envs: int) -> Callable[[], None]:
+    """Return a function that plays a rollout with the compiled actor, and computes the values of its observations."""
+    config = ppo_fused.Config(num_envs=num_envs, rollout_length=NUM_STEPS)
+    vec = cartpoles(num_envs)
+    learner = ppo_fused.Learner(vec, Origin(), config)
+    rollout = ppo_fused.Rollout(vec, learner, config)
+    vec.async_reset()
+    rollout.begin()
+    read: Any = learner.actor.policy.read
+
+    def play() -> None:
+        rollout.play()
+        with torch.no_grad():
+            learner.fused.values(read(rollout.observations.flatten(0, 1)).numpy())
+
+    return play
+
+
+def torch_rollout(num_envs: int) -> Callable[[], None]:
+    """Return a function that plays a rollout with torch's policy, step by step, and stores its rows."""
+    vec = cartpoles(num_envs)
+    actor = Origin().actor(vec.observation_layout, vec.single_action_space)
+    generator = torch.Generator().manual_seed(0)
+    vec.async_reset()
+    observations = torch.zeros((NUM_STEPS + 1, num_envs, NUM_INPUTS))
+    log_probs, values, rewards = torch.zeros((3, NUM_STEPS, num_envs))
+    actions = torch.zeros((NUM_STEPS, num_envs, 1), dtype=torch.int64)
+    flags = torch.zeros((3, NUM_STEPS, num_envs), dtype=torch.bool)
+    observations[-1] = vec.recv().observations
+
+    def play() -> None:
+        observations[0] = observations[-1]
+        for step in range(NUM_STEPS):
+            with torch.inference_mode():
+                distribution, values[step], _ = actor(observations[step])
+                actions[step], continuous_actions = distribution.sample(generator)
+                log_probs[step] = distribution.log_prob(actions[step], continuous_actions)
+            vec.send(actions[step, :, 0])
+            batch = vec.recv()
+            observations[step + 1], rewards[step] = batch.observations, batch.rewards
+            flags[0, step], flags[1, step], flags[2, step] = batch.terminations, batch.truncations, batch.masks
+
+    return play
+
+
+def cartpoles(num_envs: int) -> Any:
+    """Return CartPoles whose kernel one thread plays."""
+    kwargs: dict[str, Any] = {"device": "host", "seed": 1, "backend_kwargs": {"threads": 1}}
+    return pufferlib.make("classic/cartpole", backend="cuda", num_envs=num_envs, **kwargs)
+
+
+def measure_rollouts(repeats: int) -> dict[str, Any]:
+    """Time both sides in turns; return their seconds by number of environments and side."""
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for num_envs in NUMS_OF_ENVS:
+        sides = {"fused": fused_rollout(num_envs), "torch": torch_rollout(num_envs)}
+        for call in sides.values():
+            call()
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(repeats):
+            for name, call in sides.items():
+                seconds[name].append(seconds_of(call))
+        results[str(num_envs)] = seconds
+        rate = NUM_STEPS * num_envs / statistics.median(seconds["fused"])
+        ratio = MedianRange.of(ratios(seconds["torch"], seconds["fused"]))
+        print(f"rollouts of {num_envs:>4}: {rate:,.0f} steps/s, {ratio:.2f} x torch", flush=True)
+    return results
+
+
 def gymnasium_returns(result: Any, num_episodes: int = 100) -> list[float]:
     """Return the returns of fresh episodes of Gymnasium's CartPole-v1, played with the likeliest actions."""
     env = gymnasium.make_vec("CartPole-v1", num_envs=num_episodes, vectorization_mode="sync")
@@ -221,12 +295,14 @@ def measure_cartpole(seeds: tuple[int, ...], num_eager: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
-    parser.add_argument("--only", choices=("update", "cartpole"), help="measure one part, and store nothing")
+    parser.add_argument("--only", choices=("update", "rollout", "cartpole"), help="measure one part, and store nothing")
     options = parser.parse_args()
     results: dict[str, Any] = {"version": version()}
-    if options.only != "cartpole":
+    if options.only in (None, "update"):
         results["update"] = measure_updates(5 if options.short else 15, compiled=not options.short)
-    if options.only != "update":
+    if options.only in (None, "rollout"):
+        results["rollout"] = measure_rollouts(5 if options.short else 15)
+    if options.only in (None, "cartpole"):
         seeds = TUNED[:2] if options.short else (*TUNED, *HELD_OUT)
         results["cartpole"] = measure_cartpole(seeds, 1 if options.short else len(seeds))
     if options.only is None:
