@@ -36,6 +36,7 @@ from benchmarks.revisions import version
 from cleanrl_demo import ppo, ppo_fused
 from cuda_ext.learner.fused import FusedLearner, Rows, Settings
 from pufferlib.models import BatchPlayer, Origin
+from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
 NUM_ROWS, NUM_EPOCHS, NUM_INPUTS, NUM_OPTIONS, HIDDEN = 4096, 4, 4, 2, 64
@@ -297,7 +298,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
     parser.add_argument("--only", choices=("update", "rollout", "cartpole"), help="measure one part, and store nothing")
     options = parser.parse_args()
-    results: dict[str, Any] = {"version": version()}
+    results: dict[str, Any] = {"machine": machine(), "revision": version()}
     if options.only in (None, "update"):
         results["update"] = measure_updates(5 if options.short else 15, compiled=not options.short)
     if options.only in (None, "rollout"):

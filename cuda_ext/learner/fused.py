@@ -28,7 +28,7 @@ from cuda_ext.learner.library import (
     library,
 )
 from cuda_ext.network import CHUNK, layers_of
-from pufferlib.errors import KernelError
+from pufferlib.errors import KernelError, SpaceError
 
 __all__ = ["OBJECTIVES", "TERMS", "FusedLearner", "Rows", "Settings"]
 
@@ -205,20 +205,22 @@ class FusedLearner:
 
     # ------------------------------------------------------------------------------------------ playing, learning
 
-    def policy_outputs(self, features: Floats, out: Floats | None = None) -> Floats:
-        """Return the actor's outputs, float32 (rows, num_outputs). features, out: C-contiguous float32 arrays."""
-        return self._outputs(self._actor_network, 0, features, out)
+    def policy_outputs(self, features: Floats) -> Floats:
+        """Return the actor's outputs, float32 (rows, num_outputs).
+
+        features: a C-contiguous float32 array, (rows, num_inputs). Raises SpaceError for any other.
+        """
+        return self._outputs(self._actor_network, 0, features)
 
     def values(self, features: Floats) -> Floats:
-        """Return the critic's values, float32 (rows,). features: a C-contiguous float32 array, (rows, num_inputs)."""
-        return self._outputs(self._critic_network, self._critic, features, None)[:, 0]
+        """Return the critic's values, float32 (rows,). features: as for ``policy_outputs``."""
+        return self._outputs(self._critic_network, self._critic, features)[:, 0]
 
-    def _outputs(self, network: Network, begin: int, features: Floats, out: Floats | None) -> Floats:
-        if out is None:
-            out = np.empty((len(features), network.widths[network.num_layers - 1]), np.float32)
-        address = self.weights.ctypes.data + 4 * begin
+    def _outputs(self, network: Network, begin: int, features: Floats) -> Floats:
+        out = np.empty((len(features), network.widths[network.num_layers - 1]), np.float32)
+        address, shape = self.weights.ctypes.data + 4 * begin, (len(features), network.num_inputs)
         self._functions.learner_outputs(
-            *(self._learner, ctypes.byref(network), address, features.ctypes.data),
+            *(self._learner, ctypes.byref(network), address, _address("features", features, np.float32, shape)),
             *(len(features), self._variant, out.ctypes.data),
         )
         return out
@@ -274,38 +276,61 @@ class FusedLearner:
         """Return generalized advantage estimates, (num_steps, num_agents); 0 where a step's mask is unset.
 
         values: (num_steps + 1, num_agents), those of the observations before each action and after the last one. The
-        other arrays: (num_steps, num_agents), the outcomes of the actions. All are C-contiguous.
+        other arrays: (num_steps, num_agents), the outcomes of the actions. Raises SpaceError if an array is not
+        C-contiguous, or has another shape or dtype.
         """
-        advantages = np.empty_like(rewards)
-        columns = (rewards, values, terminations, truncations, masks)
-        self._functions.learner_advantages(
-            *rewards.shape, *(column.ctypes.data for column in columns), gamma, gae_lambda, advantages.ctypes.data
-        )
+        num_steps, num_agents = shape = rewards.shape
+        advantages = np.empty(shape, np.float32)
+        addresses = [
+            _address("rewards", rewards, np.float32, shape),
+            _address("values", values, np.float32, (num_steps + 1, num_agents)),
+            *(_address("flags", flags, np.bool_, shape) for flags in (terminations, truncations, masks)),
+        ]
+        self._functions.learner_advantages(*shape, *addresses, gamma, gae_lambda, advantages.ctypes.data)
         return advantages
 
     def update(self, rows: Rows, minibatches: Sequence[NDArray[np.int64]], learning_rate: float) -> NDArray[np.float64]:
         """Take a step of Adam for each minibatch, and return the minibatches' terms, (len(minibatches), len(TERMS)).
 
         minibatches: the indices of each minibatch's rows. The terms are means over the minibatch's rows, and the norm
-        of the gradient before it is scaled down. A minibatch without valid rows is skipped.
+        of the gradient before it is scaled down. A minibatch without valid rows is skipped. Raises SpaceError for
+        arrays of a wrong shape or dtype, and for rows and options that do not exist.
         """
         order = np.concatenate([*minibatches, np.empty(0, np.int64)]).astype(np.int64, copy=False)
         bounds = np.cumsum([0, *map(len, minibatches)], dtype=np.int32)
         terms = np.zeros((len(minibatches), NUM_TERMS + 1))
-        update = self._update
+        update, heads, count = self._update, self._update.heads, len(rows.features)
+        if len(order) and not (0 <= order.min() and order.max() < count):
+            raise SpaceError(f"minibatches have rows {order.min()} to {order.max()}, and there are {count} rows")
+        update.observations = _address("features", rows.features, np.float32, (count, update.actor.num_inputs))
+        update.discrete_actions = _address(
+            "discrete_actions", rows.discrete_actions, np.int64, (count, heads.num_discrete)
+        )
+        if not ((rows.discrete_actions >= 0) & (rows.discrete_actions < self._nvec)).all():
+            raise SpaceError(f"discrete_actions are not all in 0 to nvec - 1, where nvec={self._nvec.tolist()}")
+        update.continuous_actions = _address(
+            "continuous_actions", rows.continuous_actions, np.float32, (count, heads.num_continuous)
+        )
+        for name in ("log_probs", "advantages", "returns"):
+            setattr(update, name, _address(name, getattr(rows, name), np.float32, (count,)))
+        for name, shape in (("allowed", (count, heads.num_options)), ("masks", (count,))):
+            column = getattr(rows, name)
+            setattr(update, name, None if column is None else _address(name, column, np.bool_, shape))
         update.learning_rate = learning_rate
-        update.observations = rows.features.ctypes.data
-        update.discrete_actions = rows.discrete_actions.ctypes.data
-        update.continuous_actions = rows.continuous_actions.ctypes.data
-        update.log_probs = rows.log_probs.ctypes.data
-        update.advantages = rows.advantages.ctypes.data
-        update.returns = rows.returns.ctypes.data
-        update.allowed = None if rows.allowed is None else rows.allowed.ctypes.data
-        update.masks = None if rows.masks is None else rows.masks.ctypes.data
         update.order, update.bounds, update.terms = (array.ctypes.data for array in (order, bounds, terms))
         update.num_minibatches = len(minibatches)
         self._functions.learner_update(self._learner, ctypes.byref(update))
         return terms
+
+
+def _address(name: str, array: Any, dtype: Any, shape: tuple[int, ...]) -> int:
+    """Return the address of an array's data. Raises SpaceError unless the array is as compiled code expects it."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise SpaceError(
+            f"{name} are {array.dtype} {array.shape}{'' if array.flags.c_contiguous else ', not contiguous'}; they "
+            f"have to be a C-contiguous array, {np.dtype(dtype)} {shape}"
+        )
+    return int(array.ctypes.data)
 
 
 def _network(module: Any) -> tuple[list[Any], Network]:

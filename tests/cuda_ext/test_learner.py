@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from cuda_ext.learner import fused
 from cuda_ext.learner.fused import TERMS, FusedLearner, Rows, Settings
 from cuda_ext.learner.library import VARIANTS, library, with_signatures
-from pufferlib.errors import KernelError
+from pufferlib.errors import KernelError, SpaceError
 from pufferlib.models import Decisions
 
 pytestmark = pytest.mark.beside
@@ -409,6 +409,25 @@ def test_networks_that_it_cannot_learn_are_refused(actor: nn.Module, reason: str
     _, critic, log_std = case.networks()
     with pytest.raises(KernelError, match=reason):
         FusedLearner(actor, critic, log_std, case.nvec, case.settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("features", lambda part: part.astype(np.float64), r"features are float64 \(150, 3\); they have to be"),
+        ("features", lambda part: part[:, ::-1], r"features are float32 \(150, 3\), not contiguous"),
+        ("returns", lambda part: part[:-1], r"returns are float32 \(149,\); they have to be .* \(150,\)"),
+        ("allowed", lambda part: part[:, :-1].copy(), r"have to be a C-contiguous array, bool \(150, 5\)"),
+        ("discrete_actions", lambda part: part + 2, r"are not all in 0 to nvec - 1, where nvec=\[3, 2\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(name: str, change: Any, reason: str) -> None:
+    case, rows = Case(), Case().rows()
+    learner = fused_of(case)
+    with pytest.raises(SpaceError, match=reason):
+        learner.update(replace(rows, **{name: change(getattr(rows, name))}), case.minibatches(), 1e-3)
+    with pytest.raises(SpaceError, match="minibatches have rows 0 to 150, and there are 150 rows"):
+        learner.update(rows, [np.array([0, 150])], 1e-3)
 
 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
