@@ -49,7 +49,7 @@ def extensions() -> list[Extension]:
 
 
 def kernels() -> list[Extension]:
-    """Return one library of all kernels of cuda_ext, their programs written where they are compiled."""
+    """Return one library of cuda_ext's kernels and its learner, their programs written where they are compiled."""
     if not sys.platform.startswith("linux") or sys.implementation.name != "cpython":
         return []
     sys.path.insert(0, "")
@@ -60,12 +60,17 @@ def kernels() -> list[Extension]:
         program = KERNELS / f"{stem}.cpp"
         program.write_text(sources.for_host(import_module(f"cuda_ext.{stem}").KERNEL))
         programs.append(str(program))
+    learner = KERNELS / "learner.cpp"
+    learner.write_text(sources.for_learner())
+    programs.append(str(learner))
     return [
         Extension(
             "cuda_ext._host",
             programs,
             include_dirs=["cuda_ext"],
-            depends=sorted(glob("cuda_ext/*.cuh") + glob("cuda_ext/*.h") + glob("cuda_ext/*.py")),
+            depends=sorted(
+                file for name in ("*.cuh", "*.h", "*.py", "learner/*.*h") for file in glob(f"cuda_ext/{name}")
+            ),
             extra_compile_args=[*sources.HOST_FLAGS, "-DNDEBUG"],
             extra_link_args=["-pthread", "-s"],
             language="c++",

@@ -10,6 +10,7 @@ kernel.cuh      the code that all kernels share: groups of threads, autoreset on
 policy.cuh      chooses actions before a step: layers.cuh computes logits with a small network, sampling.cuh samples
                 from logits; exponentials.cuh has exp, log and tanh
 network         converts a torch.nn.Sequential for layers.cuh
+learner/        a learner for small networks, compiled for the host: PPO and A2C without torch
 data            the data manager: holds arrays on the device, and counts the bytes copied to and from it
 functions       the function manager: compiles, caches and runs kernels on the host; chooses the layout of launches
 device          compiles, caches and launches kernels on a CUDA device

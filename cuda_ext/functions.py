@@ -31,11 +31,13 @@ __all__ = [
     "built_library",
     "cache_folder",
     "check_source",
+    "compile_command",
     "compiled_library",
     "compiler_command",
     "explained",
     "fitting",
     "is_built",
+    "loaded",
 ]
 
 NUM_LANES = 32
@@ -127,6 +129,13 @@ class HostKernel:
         self._thread_pool = opens(max(1, num_threads), THREAD_NS)
         self.close = weakref.finalize(self, closes, self._thread_pool)
 
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of the C function that plays a launch, and of its first argument, for use until ``close``."""
+        address = ctypes.cast(self._play, ctypes.c_void_p).value
+        assert address is not None
+        return address, self._thread_pool
+
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
         """Return a function that launches the kernel. arguments: an array of one ``struct Env``, read at each call.
 
@@ -180,17 +189,39 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
     folder cannot be created.
     """
     check_source(kernel)
+    command = compile_command(f'"{kernel.name}"', flags, ", or use a CUDA device, which needs none")
+    path = cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
+    return loaded(path, command, program, lambda log: explained(kernel, log))
+
+
+def compile_command(subject: str, flags: Sequence[str] = (), alternative: str = "") -> list[str]:
+    """Return the command that compiles a C++ program from standard input to a library, without the library's path.
+
+    subject: what is to be compiled, and alternative: what else a user could do, both for the error message. flags: more
+    flags, after HOST_FLAGS. Raises KernelError if there is no compiler.
+    """
     compiler = compiler_command()
     if shutil.which(compiler[0]) is None:
         raise KernelError(
-            f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
-            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, which needs none"
+            f"{subject} has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler "
+            f"(Debian and Ubuntu: apt-get install g++) or name one in CXX{alternative}"
         )
     command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC"]
-    command += ["-I", str(sources.FOLDER), "-x", "c++", "-"]
-    path = cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
+    return [*command, "-I", str(sources.FOLDER), "-x", "c++", "-"]
+
+
+def loaded(path: Path, command: Sequence[str], program: str, explain: Callable[[str], str]) -> ctypes.CDLL:
+    """Load the library at a path, after compiling it if it does not exist.
+
+    command: the result of ``compile_command``. explain: returns the error message for a compiler's log. Raises
+    KernelError if the program does not compile.
+    """
     if not path.exists():
-        _compile(kernel, [*command, "-o"], program, path)
+        with written_whole(path) as part:
+            arguments = [*command, "-o", str(part)]
+            result = subprocess.run(arguments, input=program, capture_output=True, text=True)
+            if result.returncode:
+                raise KernelError(explain(result.stderr))
     return ctypes.CDLL(str(path))
 
 
@@ -200,13 +231,6 @@ def compiler_command() -> list[str]:
     Does not check whether the compiler exists.
     """
     return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
-
-
-def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) -> None:
-    with written_whole(path) as part:
-        result = subprocess.run([*command, str(part)], input=program, capture_output=True, text=True)
-        if result.returncode:
-            raise KernelError(explained(kernel, result.stderr))
 
 
 def cache_folder() -> Path:

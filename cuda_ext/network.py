@@ -9,7 +9,7 @@ from typing import Any
 
 from pufferlib.errors import KernelError
 
-__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "sizes"]
+__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "layers_of", "sizes"]
 
 MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
@@ -19,6 +19,7 @@ SUPPORTED = (
     f"a torch.nn.Sequential of Linear, Tanh and ReLU with up to {MOST_HIDDEN} hidden layers, of up to {MOST_WIDTH} "
     "outputs each"
 )
+ADVICE = f"a rollout plays {SUPPORTED}, or use send_logits"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Network:
         Raises KernelError if kernels do not support the policy, or if it does not have num_inputs inputs and
         num_outputs outputs.
         """
-        linears, activations = _parts(policy)
+        linears, activations = layers_of(policy, ADVICE)
+        _require_size(linears)
         actual = [linears[0].in_features, linears[-1].out_features]
         if actual != [num_inputs, num_outputs]:
             raise KernelError(
@@ -74,18 +76,19 @@ def sizes(widths: Sequence[int]) -> tuple[int, int]:
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 
 
-def _parts(policy: Any) -> tuple[list[Any], list[int]]:
-    """Return a policy's linear layers, and the number of the activation after each layer, 0 for none.
+def layers_of(network: Any, advice: str) -> tuple[list[Any], list[int]]:
+    """Return a torch.nn.Sequential's linear layers, and the number of the activation after each layer, 0 for none.
 
-    Raises KernelError if kernels do not support the policy.
+    advice: the end of the error message. Raises KernelError if it has other parts than Linear, Tanh and ReLU, or if
+    the sizes of neighbouring layers differ.
     """
     import torch
 
-    if not isinstance(policy, torch.nn.Sequential):
-        raise KernelError(f"policy is a {type(policy).__name__}; a rollout plays {SUPPORTED}, or use send_logits")
+    if not isinstance(network, torch.nn.Sequential):
+        raise KernelError(f"the policy is a {type(network).__name__}; {advice}")
     linears: list[Any] = []
     activations: list[int] = []
-    for index, module in enumerate(policy):
+    for index, module in enumerate(network):
         kind = type(module).__name__
         if isinstance(module, torch.nn.Linear):
             linears.append(module)
@@ -93,15 +96,17 @@ def _parts(policy: Any) -> tuple[list[Any], list[int]]:
         elif kind in ACTIVATIONS and activations and activations[-1] == 0:
             activations[-1] = ACTIVATIONS[kind]
         elif not (isinstance(module, torch.nn.Flatten) and index == 0):
-            raise KernelError(
-                f"the policy has a {kind} at place {index}; a rollout plays {SUPPORTED}, or use send_logits"
-            )
+            raise KernelError(f"the policy has a {kind} at place {index}; {advice}")
     for layer, next_layer in itertools.pairwise(linears):
         if layer.out_features != next_layer.in_features:
             raise KernelError(
                 f"the policy has a layer of {layer.out_features} outputs before one of {next_layer.in_features} inputs"
             )
+    return linears, activations
+
+
+def _require_size(linears: Sequence[Any]) -> None:
+    """Raise KernelError if a network has more or larger layers than kernels support."""
     widths = [linear.out_features for linear in linears]
     if not 1 <= len(widths) <= MOST_HIDDEN + 1 or max(widths) > MOST_WIDTH:
-        raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; a rollout plays {SUPPORTED}")
-    return linears, activations
+        raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; {ADVICE}")

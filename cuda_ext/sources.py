@@ -12,7 +12,19 @@ from pathlib import Path
 
 from cuda_ext.schema import KernelEnv
 
-__all__ = ["CHECK_FLAGS", "FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
+__all__ = [
+    "CHECK_FLAGS",
+    "FOLDER",
+    "HOST_FLAGS",
+    "digest",
+    "entry",
+    "for_checks",
+    "for_device",
+    "for_host",
+    "for_learner",
+    "learner_digest",
+    "stems",
+]
 
 FOLDER = Path(__file__).parent
 LANES = 256  # environments that the host plays side by side; their state should fit the nearest cache
@@ -100,6 +112,19 @@ def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
         f'#include "{kernel.source}"',
         "}",
     ]
+
+
+def for_learner() -> str:
+    """Return the C++ program of the learner for the host, which includes headers from FOLDER."""
+    return f'#define DIGEST "{learner_digest()}"\n#include "learner/main.h"\n'
+
+
+def learner_digest(*more: str) -> str:
+    """Return a digest of everything that the learner is compiled from: files, flags, and the texts in ``more``."""
+    files = [*(FOLDER / "learner").glob("*.h"), *(FOLDER / "learner").glob("*.cuh")]
+    files += [FOLDER / name for name in ("exponentials.cuh", "host.h", "host_threads.h", "layers.cuh")]
+    texts = [*HOST_FLAGS, *more, *(file.read_text() for file in sorted(files))]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
 def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:

@@ -150,6 +150,17 @@ class Features(nn.Module):
         leaves = [(reduce(getitem, path, nested), read) for path, read in self.readers]
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
+    def scaled_columns(self) -> list[bool] | None:
+        """Return for each feature whether it is a number on a logarithmic scale; the others are numbers unchanged.
+
+        Returns None if there are features of other kinds.
+        """
+        readers = [read for _, read in self.readers]
+        if self.norm is not None or any(read not in (Tensor.float, _tame) for read in readers):
+            return None
+        pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
+        return [read is _tame for piece, read in zip(pieces, readers, strict=True) for _ in range(piece.shape[1])]
+
     def columns_without(self, name: str) -> list[int]:
         """Return the indices of the features that do not come from the observation's top-level part called ``name``."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))

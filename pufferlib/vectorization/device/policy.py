@@ -59,6 +59,11 @@ class Policies:
         log_probs, entropies = torch.zeros((2, num_rows), dtype=torch.float32, device=device)
         return Chosen(torch.zeros(shape, dtype=torch.int64, device=device), log_probs, entropies)
 
+    def logits(self, num_rows: int) -> Any:
+        """Return a new tensor for the logits of ``num_rows`` rows."""
+        shape = (num_rows, self.num_options)
+        return self._torch.zeros(shape, dtype=self._torch.float32, device=self._launchers.device)
+
     @staticmethod
     def addresses(chosen: Chosen) -> dict[str, int]:
         actions = chosen.actions.data_ptr()

@@ -11,7 +11,7 @@ from pufferlib.vectorization.core.batch import Batch
 from pufferlib.vectorization.core.call_errors import WAITING
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.device.actions import Actions
-from pufferlib.vectorization.device.policy import Policies
+from pufferlib.vectorization.device.policy import LOGITS, Policies
 from pufferlib.vectorization.device.queue import DeviceQueue
 
 __all__ = ["Rollout", "played"]
@@ -71,7 +71,18 @@ def played(
         actions = checks.checked(actions, range(num_envs), num_steps)
     chosen = None
     tensors: list[Any] = []  # read by the launch
-    if policy is None:
+    steps: Any = None  # those of a policy that launches one step at a time
+    if hasattr(policy, "play_steps"):
+        newest = queue.newest()
+        assert newest is not None
+        launcher = launchers.variant(policy=LOGITS, num_steps=1, step_slots=0)
+        policy.require_playable(launcher, newest.observations[0].numel(), policies.num_options)
+        num_rows = rows * num_steps if all_rows else rows
+        chosen, logits = policies.chosen(num_rows), policies.logits(num_rows)
+        launcher.set({**policies.fixed, **policies.addresses(chosen), "policy_greedy": greedy})
+        launcher.set({"policy_logits": logits.data_ptr(), "policy_masks": 0, "num_envs": num_envs})
+        steps = num_envs * all_rows, newest.observations, logits
+    elif policy is None:
         launcher = launchers.variant()
         launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
     else:
@@ -85,8 +96,13 @@ def played(
         launcher.set({"actions_nbytes": actions.element_size()})
     block = queue.open_block()
     wide = queue.make_block(num_envs * num_steps) if all_rows else block
-    launcher.set({**dict(wide.addresses), "num_steps": num_steps, "step_slots": num_envs * all_rows, "by_env": 1})
-    block.stream.launch(launcher, num_envs, tensors)
+    launcher.set({**dict(wide.addresses), "by_env": 1})
+    if steps is None:
+        launcher.set({"num_steps": num_steps, "step_slots": num_envs * all_rows})
+        block.stream.launch(launcher, num_envs, tensors)
+    else:
+        slot_step, inputs, logits = steps
+        policy.play_steps(launcher, num_steps, slot_step, inputs, wide.observations, logits)
     if all_rows:
         for name, _ in block.addresses:
             column = getattr(block, name, None)

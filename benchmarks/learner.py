@@ -1,0 +1,314 @@
+"""The compiled learner next to torch: the update alone, and CartPole until it is solved.
+
+    python -m benchmarks.learner [--short] [--only update|rollout|cartpole]
+
+update    An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 rows for four epochs, in minibatches of 4,096,
+          256 and 64 rows, on one thread: the compiled learner, torch's eager mode and torch.compile, in turns. On two
+          threads, the compiled learner is compared with what two copies on one thread reach together.
+rollout   CartPoles play 64 steps, on one thread: with the compiled actor, critic and sampling, and with torch's policy
+          and steps in turns.
+cartpole  ``ppo_fused`` trains on the kernel, one seed after another, and the policy plays a hundred fresh episodes of
+          Gymnasium's CartPole-v1. ``ppo`` trains with the same settings. Times are those of training alone.
+
+Run it on an idle machine. Each figure is a median with the least and the greatest value; the results are stored in
+benchmarks/results/learner.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+import pufferlib
+from benchmarks.ratios import MedianRange, ratios
+from benchmarks.revisions import version
+from cleanrl_demo import ppo, ppo_fused
+from cuda_ext.learner.fused import FusedLearner, Rows, Settings
+from pufferlib.models import BatchPlayer, Origin
+from pufferlib.tuning.bench import machine
+
+RESULTS = Path(__file__).parent / "results" / "learner.json"
+NUM_ROWS, NUM_EPOCHS, NUM_INPUTS, NUM_OPTIONS, HIDDEN = 4096, 4, 4, 2, 64
+MINIBATCH_SIZES = (4096, 256, 64)
+NUM_STEPS, NUMS_OF_ENVS = 64, (32, 256, 4096)
+SETTINGS = Settings(entropy_coefficient=0.01)
+TUNED, HELD_OUT = (1, 2, 3, 4, 5), (101, 102, 103, 104, 105)
+CARTPOLE = {
+    "total_steps": 70_000,
+    "num_epochs": 6,
+    "learning_rate": 2e-3,
+    "gamma": 0.98,
+    "gae_lambda": 0.9,
+    "entropy_coefficient": 0.0,
+    "eval_episodes": 1,
+    "runs": None,
+}
+FUSED = {"num_envs": 32, "rollout_length": 64, "minibatch_size": 128}
+EAGER = {"backend": "serial", "num_envs": 32, "rollout_length": 64, "num_minibatches": 16}
+
+
+def networks() -> tuple[nn.Sequential, nn.Sequential]:
+    """Return an actor and a critic."""
+    torch.manual_seed(0)
+
+    def network(num_outputs: int) -> nn.Sequential:
+        return nn.Sequential(
+            *(nn.Linear(NUM_INPUTS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, HIDDEN), nn.Tanh()),
+            nn.Linear(HIDDEN, num_outputs),
+        )
+
+    return network(NUM_OPTIONS), network(1)
+
+
+def rows() -> Rows:
+    """Return random rows to learn from."""
+    generator = np.random.default_rng(0)
+
+    def normal(*shape: int) -> Any:
+        return generator.normal(size=shape).astype(np.float32)
+
+    return Rows(
+        normal(NUM_ROWS, NUM_INPUTS),
+        generator.integers(NUM_OPTIONS, size=(NUM_ROWS, 1)),
+        np.zeros((NUM_ROWS, 0), np.float32),
+        np.full(NUM_ROWS, -np.log(2), np.float32),
+        normal(NUM_ROWS),
+        normal(NUM_ROWS),
+    )
+
+
+def shuffled(size: int) -> list[np.ndarray]:
+    """Return the minibatches of all epochs."""
+    generator = np.random.default_rng(1)
+    epochs = [generator.permutation(NUM_ROWS) for _ in range(NUM_EPOCHS)]
+    return [part for epoch in epochs for part in np.split(epoch, NUM_ROWS // size)]
+
+
+def fused_update(size: int, num_threads: int = 1) -> Callable[[], None]:
+    """Return a function that updates with the compiled learner."""
+    actor, critic = networks()
+    learner = FusedLearner(
+        actor, critic, nn.Parameter(torch.zeros(0)), [NUM_OPTIONS], SETTINGS, num_threads=num_threads
+    )
+    columns, minibatches = rows(), shuffled(size)
+
+    def update() -> None:
+        learner.update(columns, minibatches, 1e-3)
+
+    return update
+
+
+def torch_update(size: int, compiled: bool) -> Callable[[], None]:
+    """Return a function that updates with torch, by the operations of ppo.py."""
+    actor, critic = networks()
+    parameters = [*actor.parameters(), *critic.parameters()]
+    optimizer = torch.optim.Adam(parameters, 1e-3, eps=1e-5, fused=True)
+    columns = rows()
+    features, actions, old_log_probs, advantages, returns = (
+        torch.from_numpy(part)
+        for part in (columns.features, columns.discrete_actions[:, 0], columns.log_probs, columns.advantages,
+                     columns.returns)
+    )  # fmt: skip
+
+    def loss_of(features: Any, actions: Any, old_log_probs: Any, advantages: Any, returns: Any) -> Any:
+        log_probs = actor(features).log_softmax(1)
+        log_ratios = log_probs.gather(1, actions.unsqueeze(1)).squeeze(1) - old_log_probs
+        ratios = log_ratios.exp()
+        std, mean = torch.std_mean(advantages, correction=0)
+        normalized = (advantages - mean) / std.clamp(min=SETTINGS.advantage_floor)
+        bounded = ratios.clamp(1 - SETTINGS.clip, 1 + SETTINGS.clip)
+        v_errors = (critic(features).squeeze(1) - returns).square()
+        entropy = -(log_probs.exp() * log_probs).sum(1)
+        losses = 0.5 * SETTINGS.value_coefficient * v_errors - torch.min(ratios * normalized, bounded * normalized)
+        return (losses - SETTINGS.entropy_coefficient * entropy).mean()
+
+    loss = torch.compile(loss_of) if compiled else loss_of
+    minibatches = [torch.from_numpy(part) for part in shuffled(size)]
+
+    def update() -> None:
+        for minibatch in minibatches:
+            optimizer.zero_grad()
+            columns = (part[minibatch] for part in (features, actions, old_log_probs, advantages, returns))
+            loss(*columns).backward()
+            nn.utils.clip_grad_norm_(parameters, SETTINGS.max_grad_norm)
+            optimizer.step()
+
+    return update
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def together(calls: list[Callable[[], None]]) -> None:
+    """Run calls in threads of their own; return when all have returned."""
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measure_updates(repeats: int, compiled: bool) -> dict[str, Any]:
+    """Time the sides in turns; return their seconds by minibatch size and side."""
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for size in MINIBATCH_SIZES:
+        pair = [fused_update(size), fused_update(size)]
+        sides: dict[str, Callable[[], None]] = {
+            "fused": fused_update(size),
+            "eager": torch_update(size, compiled=False),
+            "two threads": fused_update(size, num_threads=2),
+            "two copies": lambda pair=pair: together(pair),  # type: ignore[misc]
+        }
+        if compiled:
+            sides["compiled"] = torch_update(size, compiled=True)
+        for call in sides.values():
+            call()
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(repeats):
+            for name, call in sides.items():
+                seconds[name].append(seconds_of(call))
+        results[str(size)] = seconds
+        line = f"minibatches of {size:>4}: fused {1e3 * statistics.median(seconds['fused']):.2f} ms"
+        for name in ("eager", "compiled"):
+            if name in seconds:
+                line += f", {MedianRange.of(ratios(seconds[name], seconds['fused'])):.2f} x {name}"
+        shares = [0.5 * share for share in ratios(seconds["two copies"], seconds["two threads"])]
+        print(f"{line}; two threads {MedianRange.of(shares):.2f} of two copies", flush=True)
+    return results
+
+
+def fused_rollout(num_envs: int) -> Callable[[], None]:
+    """Return a function that plays a rollout with the compiled actor, and computes the values of its observations."""
+    config = ppo_fused.Config(num_envs=num_envs, rollout_length=NUM_STEPS)
+    vec = cartpoles(num_envs)
+    learner = ppo_fused.Learner(vec, Origin(), config)
+    rollout = ppo_fused.Rollout(vec, learner, config)
+    vec.async_reset()
+    rollout.begin()
+    read: Any = learner.actor.policy.read
+
+    def play() -> None:
+        rollout.play()
+        with torch.no_grad():
+            learner.fused.values(read(rollout.observations.flatten(0, 1)).numpy())
+
+    return play
+
+
+def torch_rollout(num_envs: int) -> Callable[[], None]:
+    """Return a function that plays a rollout with torch's policy, step by step, and stores its rows."""
+    vec = cartpoles(num_envs)
+    actor = Origin().actor(vec.observation_layout, vec.single_action_space)
+    generator = torch.Generator().manual_seed(0)
+    vec.async_reset()
+    observations = torch.zeros((NUM_STEPS + 1, num_envs, NUM_INPUTS))
+    log_probs, values, rewards = torch.zeros((3, NUM_STEPS, num_envs))
+    actions = torch.zeros((NUM_STEPS, num_envs, 1), dtype=torch.int64)
+    flags = torch.zeros((3, NUM_STEPS, num_envs), dtype=torch.bool)
+    observations[-1] = vec.recv().observations
+
+    def play() -> None:
+        observations[0] = observations[-1]
+        for step in range(NUM_STEPS):
+            with torch.inference_mode():
+                distribution, values[step], _ = actor(observations[step])
+                actions[step], continuous_actions = distribution.sample(generator)
+                log_probs[step] = distribution.log_prob(actions[step], continuous_actions)
+            vec.send(actions[step, :, 0])
+            batch = vec.recv()
+            observations[step + 1], rewards[step] = batch.observations, batch.rewards
+            flags[0, step], flags[1, step], flags[2, step] = batch.terminations, batch.truncations, batch.masks
+
+    return play
+
+
+def cartpoles(num_envs: int) -> Any:
+    """Return CartPoles whose kernel one thread plays."""
+    kwargs: dict[str, Any] = {"device": "host", "seed": 1, "backend_kwargs": {"threads": 1}}
+    return pufferlib.make("classic/cartpole", backend="cuda", num_envs=num_envs, **kwargs)
+
+
+def measure_rollouts(repeats: int) -> dict[str, Any]:
+    """Time both sides in turns; return their seconds by number of environments and side."""
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for num_envs in NUMS_OF_ENVS:
+        sides = {"fused": fused_rollout(num_envs), "torch": torch_rollout(num_envs)}
+        for call in sides.values():
+            call()
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(repeats):
+            for name, call in sides.items():
+                seconds[name].append(seconds_of(call))
+        results[str(num_envs)] = seconds
+        rate = NUM_STEPS * num_envs / statistics.median(seconds["fused"])
+        ratio = MedianRange.of(ratios(seconds["torch"], seconds["fused"]))
+        print(f"rollouts of {num_envs:>4}: {rate:,.0f} steps/s, {ratio:.2f} x torch", flush=True)
+    return results
+
+
+def gymnasium_returns(result: Any, num_episodes: int = 100) -> list[float]:
+    """Return the returns of fresh episodes of Gymnasium's CartPole-v1, played with the likeliest actions."""
+    env = gymnasium.make_vec("CartPole-v1", num_envs=num_episodes, vectorization_mode="sync")
+    player = BatchPlayer(result.actor, num_episodes, agents_per_env=1, greedy=True, seed=0)
+    observations, _ = env.reset(seed=12345)
+    returns, live = np.zeros(num_episodes), np.ones(num_episodes, bool)
+    while live.any():
+        actions = player.act(observations, np.arange(num_episodes), live)
+        observations, rewards, terminations, truncations, _ = env.step(actions)
+        returns += rewards * live
+        live &= ~(terminations | truncations)
+    env.close()
+    return returns.tolist()
+
+
+def measure_cartpole(seeds: tuple[int, ...], num_eager: int) -> dict[str, Any]:
+    """Train with each seed, and with ppo on the first ones; return seconds and mean returns by side and seed."""
+    results: dict[str, Any] = {"fused": {}, "ppo": {}}
+    for index, seed in enumerate(seeds):
+        sides: list[tuple[str, Any, Any]] = [("fused", ppo_fused, FUSED), ("ppo", ppo, EAGER)]
+        for name, trainer, settings in sides if index < num_eager else sides[:1]:
+            env = "classic/cartpole"
+            cpu_s = time.process_time()
+            result = trainer.train(trainer.Config(env=env, seed=seed, **CARTPOLE, **settings))
+            cpu_s = time.process_time() - cpu_s
+            returns = gymnasium_returns(result)
+            results[name][seed] = {"seconds": result.seconds, "cpu_s": cpu_s, "mean_return": statistics.mean(returns)}
+            print(f"{name} seed {seed}: {result.seconds:.2f} s, return {statistics.mean(returns):.1f}", flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
+    parser.add_argument("--only", choices=("update", "rollout", "cartpole"), help="measure one part, and store nothing")
+    options = parser.parse_args()
+    results: dict[str, Any] = {"machine": machine(), "revision": version()}
+    if options.only in (None, "update"):
+        results["update"] = measure_updates(5 if options.short else 15, compiled=not options.short)
+    if options.only in (None, "rollout"):
+        results["rollout"] = measure_rollouts(5 if options.short else 15)
+    if options.only in (None, "cartpole"):
+        seeds = TUNED[:2] if options.short else (*TUNED, *HELD_OUT)
+        results["cartpole"] = measure_cartpole(seeds, 1 if options.short else len(seeds))
+    if options.only is None:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""PPO for environments that are kernels, with a learner that is compiled, too: seconds of torch become tenths.
+
+    python -m cleanrl_demo.ppo_fused --env classic/cartpole
+    puffer train classic/cartpole --algorithm ppo_fused
+
+An iteration plays ``rollout_length`` steps of all environments, estimates advantages, and updates an actor and a critic
+in minibatches. One call of compiled code (cuda_ext/learner) makes all updates of an iteration; torch only initializes
+the networks, shuffles rows and saves the policy. The policy is an ordinary MLP, and its file like any other trainer's.
+
+A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
+from a transition whose outcome has its mask unset. After a truncation, the next row has the episode's last observation,
+whose value is added; the next episode begins one row later (autoreset_mode="next_step").
+
+Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+import pufferlib
+from cleanrl_demo.ppo import SCHEDULES
+from cuda_ext.learner.fused import TERMS, FusedLearner, Rows, Settings
+from pufferlib.errors import PlanError
+from pufferlib.models import MLP, Origin
+from pufferlib.training.results import Result
+from pufferlib.training.session import RunConfig, Session, main, resumed, run
+
+UNITS = ("rows", "environments")
+
+
+@dataclass(frozen=True)
+class Config(RunConfig):
+    """Train a policy with PPO on kernel environments, by compiled code. One step is one action of one agent."""
+
+    algorithm: ClassVar[str] = "ppo_fused"
+
+    env: str = "classic/cartpole"
+    """an environment with a kernel: classic/cartpole, tag/grid, tag/continuous, ocean/squared, or your own
+    module:KERNEL"""
+    backend: str = "cuda"
+    """cuda, which runs kernels"""
+    device: str = "host"
+    """host, which runs the kernels and the learner on the CPU"""
+    num_threads: int = 1
+    """number of threads that learn; it does not change any result"""
+    rollout_length: int = 64
+    """steps of each environment between updates"""
+    learning_rate: float = 2e-3
+    """learning rate at the start"""
+    schedule: str = "linear"
+    """schedule of the learning rate: linear or cosine, which fall to 0, or constant"""
+    num_epochs: int = 6
+    minibatch_size: int = 256
+    """number of rows in a minibatch; the sizes of an update's minibatches differ by one row at most"""
+    minibatch_units: str = "rows"
+    """what is shuffled into minibatches: rows, or environments, whose rows stay together"""
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    advantage_floor: float = 0.1
+    """minimum of the standard deviation by which advantages are divided"""
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.device == "host":
+            object.__setattr__(self, "device", "cpu")  # what torch calls it
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "num_threads", "rollout_length", "num_epochs")
+        self.require("2 or more", lambda value: value >= 2, "minibatch_size")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
+        self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
+        self.require(", ".join(UNITS), lambda value: value in UNITS, "minibatch_units")
+        self.require("cuda", lambda value: value == "cuda", "backend")
+        self.require("host; ppo_cuda learns on a GPU", lambda value: value == "cpu", "device")
+        self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
+        self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
+        self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
+        self.require("(): nothing is filmed here; ppo_cuda films", lambda value: not value, "video_envs")
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return the result.
+
+    env: a KernelEnv to use instead of config.env.
+    """
+    return run(config, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
+
+
+class Learner:
+    """The training state, which checkpoints save. actor: the policy in torch, with the newest weights."""
+
+    def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
+        self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
+        policy: Any = self.actor.policy
+        is_mlp = isinstance(policy, MLP)
+        is_scaled = policy.read.scaled_columns() if is_mlp else None
+        if is_scaled is None:
+            raise PlanError(
+                f"policy={config.policy!r} is a {type(policy).__name__}, and the compiled learner takes only MLPs "
+                'without normalize; use policy="mlp", or a trainer that learns with torch, such as ppo_cuda'
+            )
+        settings = Settings(
+            clip=config.clip,
+            entropy_coefficient=config.entropy_coefficient,
+            value_coefficient=config.value_coefficient,
+            advantage_floor=config.advantage_floor,
+            max_grad_norm=config.max_grad_norm,
+        )
+        self.fused = FusedLearner(
+            *(policy.actor, policy.critic, policy.log_std, self.actor.decisions.nvec, settings),
+            is_scaled=is_scaled,
+            num_threads=config.num_threads,
+        )
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.num_steps = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the training state as plain values and tensors."""
+        moments = {name: getattr(self.fused, name) for name in ("means", "squares", "beta_powers")}
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "optimizer": {name: torch.from_numpy(values.copy()) for name, values in moments.items()},
+            "generator": self.generator.get_state(),
+            "num_steps": self.num_steps,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that ``state`` returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.fused.load()
+        for name, values in state["optimizer"].items():
+            getattr(self.fused, name)[:] = values.numpy()
+        self.generator.set_state(state["generator"])
+        self.num_steps = state["num_steps"]
+
+
+class Rollout:
+    """The rows of a rollout, as arrays (steps, rows, …). The observations have one step more."""
+
+    def __init__(self, vec: Any, learner: Learner, config: Config) -> None:
+        self.vec, self.learner, self.config = vec, learner, config
+        self.num_steps, self.num_rows = config.rollout_length, vec.agents_per_batch
+        self.observations = torch.zeros((self.num_steps + 1, self.num_rows, *vec.single_observation_space.shape))
+
+    def begin(self) -> None:
+        """Store the first observations of newly reset environments."""
+        self.observations[-1] = self.vec.recv().observations
+
+    def play(self) -> None:
+        """Play ``rollout_length`` steps from the last stored observations, and store them.
+
+        Rewards are clipped to plus or minus ``reward_clip`` unless that is None.
+        """
+        self.observations[0] = self.observations[-1]
+        steps = self.vec.rollout(self.num_steps, policy=self.learner.fused)
+        self.observations[1:] = steps.observations
+        columns = (steps.actions, steps.log_probs, steps.rewards)
+        self.discrete_actions, self.log_probs, self.rewards = (column.numpy() for column in columns)
+        flags = (steps.terminations, steps.truncations, steps.masks)
+        self.terminations, self.truncations, self.masks = (column.numpy() for column in flags)
+        if self.config.reward_clip is not None:
+            np.clip(self.rewards, -self.config.reward_clip, self.config.reward_clip, out=self.rewards)
+
+    def rows(self) -> Rows:
+        """Return the rows to learn from, step by step, with their advantages."""
+        fused, config, num_rows = self.learner.fused, self.config, self.rewards.size
+        read: Any = self.learner.actor.policy.read
+        with torch.no_grad():
+            features = read(self.observations.flatten(0, 1)).numpy()
+        values = fused.values(features).reshape(self.num_steps + 1, self.num_rows)
+        ends = (self.terminations, self.truncations)
+        advantages = fused.advantages(self.rewards, values, *ends, self.masks, config.gamma, config.gae_lambda)
+        return Rows(
+            features[:num_rows],
+            self.discrete_actions.reshape(num_rows, -1),
+            np.zeros((num_rows, 0), np.float32),
+            self.log_probs.reshape(-1),
+            advantages.reshape(-1),
+            (advantages + values[:-1]).reshape(-1),
+            masks=self.masks.reshape(-1),
+        )
+
+    def minibatches(self) -> list[np.ndarray]:
+        """Return the rows of an epoch's minibatches, shuffled. Invalid rows are left out."""
+        num_agents = self.rewards.shape[1]
+        per_env = self.config.minibatch_units == "environments"
+        shuffled = torch.randperm(num_agents if per_env else self.rewards.size, generator=self.learner.generator)
+        order = shuffled.numpy()
+        if per_env:
+            order = (order[:, None] + num_agents * np.arange(self.num_steps)).reshape(-1)
+        order = order[self.masks.reshape(-1)[order]]
+        return np.array_split(order, max(1, round(len(order) / self.config.minibatch_size)))
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
+    vec: Any = session.vec
+    rollout = Rollout(vec, learner, config)
+    for last_step in session.stretches():
+        rollout.begin()
+        while session.goes_on(last_step):
+            session.report.phase("environments")
+            rollout.play()
+            session.report.phase("learning")
+            progress = min(1.0, learner.num_steps / config.total_steps)
+            rate = config.learning_rate * SCHEDULES[config.schedule](progress)
+            losses = update(learner, rollout, rate)
+            learner.num_steps += int(rollout.masks.sum())
+            session.report.update(learner.num_steps, {**losses, "charts/learning_rate": rate, **charts(vec)})
+
+
+def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str, float]:
+    """Train on a rollout for ``num_epochs`` epochs; return the last epoch's mean losses, keyed by TensorBoard name.
+
+    Afterwards, the torch networks have the new weights.
+    """
+    rows = rollout.rows()
+    epochs = [rollout.minibatches() for _ in range(rollout.config.num_epochs)]
+    terms = learner.fused.update(rows, [minibatch for epoch in epochs for minibatch in epoch], learning_rate)
+    learner.fused.save()
+    means = terms[-len(epochs[-1]) :].mean(0).tolist()
+    return {f"losses/{name}": mean for name, mean in zip(TERMS, means, strict=True)}
+
+
+def charts(vec: Any) -> dict[str, float]:
+    """Return means over the episodes that have ended since the last call, keyed by TensorBoard name."""
+    episodes = vec.episode_stats(reset=True)
+    if not episodes.num_episodes:
+        return {}
+    score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
+    return {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length, **score}
+
+
+if __name__ == "__main__":
+    main(Config, train)

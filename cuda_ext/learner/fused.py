@@ -1,0 +1,368 @@
+"""The learner that updates an actor and a critic in compiled code.
+
+torch's autograd is the reference, with which tests/cuda_ext/test_learner.py compares losses, gradients and weights.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuda_ext.functions import THREAD_NS, HostKernel
+from cuda_ext.learner.library import (
+    ALIGNMENT,
+    MOST_LAYERS,
+    NUM_TERMS,
+    VARIANTS,
+    Heads,
+    Network,
+    Objective,
+    Play,
+    Update,
+    library,
+)
+from cuda_ext.network import CHUNK, layers_of
+from pufferlib.errors import KernelError, SpaceError
+
+__all__ = ["OBJECTIVES", "TERMS", "FusedLearner", "Rows", "Settings"]
+
+Floats = NDArray[np.float32]
+OBJECTIVES = ("ppo", "a2c")
+TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "grad_norm")
+MOST_HIDDEN = MOST_LAYERS - 1
+ADVICE = (
+    f"the fused learner takes a torch.nn.Sequential of Linear with up to {MOST_HIDDEN} hidden layers, all followed by "
+    "Tanh or all by ReLU; use a trainer that learns with torch"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an update.
+
+    objective: "ppo", or "a2c", which neither compares with the policy that played nor clips. clip: the distance from 1
+    at which PPO bounds ratios of probabilities. advantage_floor: the minimum of the standard deviation by which
+    advantages are divided. max_grad_norm: the norm to which larger gradients are scaled down. betas, epsilon: Adam's.
+    """
+
+    objective: str = "ppo"
+    clip: float = 0.2
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    advantage_floor: float = 0.1
+    max_grad_norm: float = 0.5
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows to learn from, as C-contiguous arrays.
+
+    features: float32 (rows, num_inputs). discrete_actions: int64 (rows, len(nvec)). continuous_actions: float32 (rows,
+    num_continuous). log_probs: of the actions, by the policy that played; advantages, returns: float32 (rows,).
+    allowed: bool (rows, num_options), the options that were allowed; None: all. masks: bool (rows,), False for rows
+    that are ignored, such as those of absent agents; None: no row is ignored.
+    """
+
+    features: Floats
+    discrete_actions: NDArray[np.int64]
+    continuous_actions: Floats
+    log_probs: Floats
+    advantages: Floats
+    returns: Floats
+    allowed: NDArray[np.bool_] | None = None
+    masks: NDArray[np.bool_] | None = None
+
+
+class FusedLearner:
+    """An actor and a critic, with Adam's state, updated by compiled code.
+
+    actor, critic: torch networks from the same features, whose weights are copied; ``save`` copies the learnt weights
+    back. log_std: the parameter with the logarithms of the standard deviations, (num_continuous,). nvec: the number of
+    options of each discrete part of an action. is_scaled: for each number of an observation whether ``play_steps``
+    converts it to a logarithmic scale, by default none. num_threads: the maximum number of threads. variant: the
+    instruction set, one of ``VARIANTS``, by default the fastest that the processor has. Neither num_threads nor variant
+    changes any result. Raises KernelError for unsupported networks, and without a C++ compiler if one is needed.
+    """
+
+    def __init__(
+        self,
+        actor: Any,
+        critic: Any,
+        log_std: Any,
+        nvec: Sequence[int],
+        settings: Settings,
+        *,
+        is_scaled: Sequence[bool] | None = None,
+        num_threads: int = 1,
+        variant: str | None = None,
+    ) -> None:
+        self._functions = functions = library()
+        variants = VARIANTS[: functions.learner_num_variants()]
+        if variant is not None and variant not in variants:
+            raise KernelError(f"variant={variant!r} does not run on this processor; use {', '.join(variants)}")
+        self._torch_parts = actor, critic, log_std
+        self._nvec = np.array(nvec, np.int32)
+        actor_linears, actor_network = _network(actor)
+        critic_linears, critic_network = _network(critic)
+        num_options, num_continuous = int(self._nvec.sum()), len(log_std)
+        self._require_outputs(actor_network, critic_network, num_options + num_continuous)
+        self._linears = actor_linears, critic_linears
+        self._is_scaled = np.zeros(actor_network.num_inputs, np.bool_)
+        self._is_scaled[:] = False if is_scaled is None else is_scaled
+        self._log_std = _aligned(sum(_layer_size(linear) for linear in actor_linears))
+        self._critic = self._log_std + _aligned(num_continuous)
+        num_weights = self._critic + _aligned(sum(_layer_size(linear) for linear in critic_linears))
+        self._actor_network, self._critic_network = actor_network, critic_network
+        # Rows: weights, gradients, and Adam's averages of gradients and of their squares.
+        self._vectors = np.zeros((4, num_weights), np.float32)
+        self.weights, self.gradients, self.means, self.squares = self._vectors
+        self.beta_powers = np.ones(2)
+        heads = Heads(self._nvec.ctypes.data, len(self._nvec), num_options, num_continuous)
+        objective = (settings.clip, settings.entropy_coefficient, settings.value_coefficient)
+        self._variant = -1 if variant is None else VARIANTS.index(variant)
+        self._update = Update(
+            actor=actor_network,
+            critic=critic_network,
+            heads=heads,
+            objective=Objective(OBJECTIVES.index(settings.objective), *objective),
+            beta1=settings.betas[0],
+            beta2=settings.betas[1],
+            epsilon=settings.epsilon,
+            max_grad_norm=settings.max_grad_norm,
+            advantage_floor=settings.advantage_floor,
+            log_std=self._log_std,
+            critic_weights=self._critic,
+            num_weights=num_weights,
+            variant=self._variant,
+            weights=self.weights.ctypes.data,
+            means=self.means.ctypes.data,
+            squares=self.squares.ctypes.data,
+            gradients=self.gradients.ctypes.data,
+            beta_powers=self.beta_powers.ctypes.data,
+        )
+        self._learner = functions.learner_open(max(1, num_threads), THREAD_NS)
+        self.close = weakref.finalize(self, functions.learner_close, self._learner)
+        self.load()
+
+    @staticmethod
+    def _require_outputs(actor: Network, critic: Network, num_outputs: int) -> None:
+        """Raise KernelError if the networks do not fit each other or the action space."""
+        actual = actor.widths[actor.num_layers - 1], critic.widths[critic.num_layers - 1]
+        if actual != (num_outputs, 1):
+            raise KernelError(
+                f"the actor has {actual[0]} outputs and the critic {actual[1]}; these actions need {num_outputs} and 1"
+            )
+        if actor.num_inputs != critic.num_inputs:
+            raise KernelError(
+                f"the actor takes {actor.num_inputs} features and the critic {critic.num_inputs}; give them the same"
+            )
+
+    # --------------------------------------------------------------------------------------------------- weights
+
+    def load(self) -> None:
+        """Copy the weights of the torch networks, for example after they were restored."""
+        actor, critic = self._linears
+        self.weights[: self._log_std] = _packed(actor, self._log_std)
+        log_std = self._torch_parts[2].detach().numpy()
+        self.weights[self._log_std : self._log_std + len(log_std)] = log_std
+        self.weights[self._critic :] = _packed(critic, len(self.weights) - self._critic)
+
+    def save(self) -> None:
+        """Copy the weights into the torch networks."""
+        import torch
+
+        with torch.no_grad():
+            for parameter, values in zip(self._parameters(), self.by_parameter(self.weights), strict=True):
+                parameter.copy_(torch.from_numpy(values))
+
+    def _parameters(self) -> list[Any]:
+        actor, critic = self._linears
+        linears = [part for linear in (*actor, *critic) for part in (linear.weight, linear.bias)]
+        return [*linears, self._torch_parts[2]]
+
+    def by_parameter(self, vector: Floats) -> list[Floats]:
+        """Split ``weights``, ``gradients`` or one of Adam's averages into new arrays in the shapes of torch's weights.
+
+        They are in the order weight, bias of each layer of the actor, then of the critic, then log_std.
+        """
+        parts: list[Floats] = []
+        for linears, begin in zip(self._linears, (0, self._critic), strict=True):
+            for linear in linears:
+                end = begin + _layer_size(linear)
+                layer = vector[begin:end].reshape(linear.in_features + 1, -1)[:, : linear.out_features]
+                parts += [np.ascontiguousarray(layer[1:].T), layer[0].copy()]
+                begin = end
+        num_continuous = len(self._torch_parts[2])
+        return [*parts, vector[self._log_std : self._log_std + num_continuous].copy()]
+
+    # ------------------------------------------------------------------------------------------ playing, learning
+
+    def policy_outputs(self, features: Floats) -> Floats:
+        """Return the actor's outputs, float32 (rows, num_outputs).
+
+        features: a C-contiguous float32 array, (rows, num_inputs). Raises SpaceError for any other.
+        """
+        return self._outputs(self._actor_network, 0, features)
+
+    def values(self, features: Floats) -> Floats:
+        """Return the critic's values, float32 (rows,). features: as for ``policy_outputs``."""
+        return self._outputs(self._critic_network, self._critic, features)[:, 0]
+
+    def _outputs(self, network: Network, begin: int, features: Floats) -> Floats:
+        out = np.empty((len(features), network.widths[network.num_layers - 1]), np.float32)
+        address, shape = self.weights.ctypes.data + 4 * begin, (len(features), network.num_inputs)
+        self._functions.learner_outputs(
+            *(self._learner, ctypes.byref(network), address, _address("features", features, np.float32, shape)),
+            *(len(features), self._variant, out.ctypes.data),
+        )
+        return out
+
+    def require_playable(self, launcher: Any, num_inputs: int, num_options: int) -> None:
+        """Raise KernelError unless ``play_steps`` can play these environments.
+
+        launcher: as for ``play_steps``. num_inputs: the number of numbers in an observation. num_options: the number of
+        logits.
+        """
+        if not isinstance(launcher.kernel, HostKernel):
+            raise KernelError('the fused learner plays on the host only: device="host", without "checked"')
+        network = self._actor_network
+        actual, expected = (network.num_inputs, network.widths[network.num_layers - 1]), (num_inputs, num_options)
+        if actual != expected:
+            raise KernelError(
+                f"the policy makes {actual[1]} logits of {actual[0]} numbers, and these environments take "
+                f"{num_options} logits and observe {num_inputs} numbers"
+            )
+
+    def play_steps(
+        self, launcher: Any, num_steps: int, slot_step: int, inputs: Any, observations: Any, logits: Any
+    ) -> None:
+        """Play steps of all environments; ``rollout(policy=…)`` of a CUDA VecEnv on the host calls this.
+
+        launcher: a cuda_ext.launcher.Launcher that chooses actions from logits and plays one step, with its arguments
+        set; ``require_playable`` checks it. slot_step: the number of slots between the rows of two steps; 0 if each
+        step overwrites the rows of the last. inputs: the observations before the first step; observations: those that
+        the launches write; logits: the launches' logits, float32; all of them tensors.
+        """
+        arguments = launcher.arguments
+        features = np.empty(inputs.shape, np.float32)
+        play, pool = launcher.kernel.addresses
+        steps = Play(
+            *(self._actor_network, self._variant, len(inputs), num_steps, slot_step),
+            *(arguments.dtype.fields["first_slot"][1], self.weights.ctypes.data, self._is_scaled.ctypes.data),
+            *(inputs.data_ptr(), observations.data_ptr(), features.ctypes.data, logits.data_ptr()),
+            *(play, pool, arguments.ctypes.data),
+        )
+        refused = self._functions.learner_play(self._learner, ctypes.byref(steps))
+        assert not refused  # launches that choose actions check none
+
+    def advantages(
+        self,
+        rewards: Floats,
+        values: Floats,
+        terminations: NDArray[np.bool_],
+        truncations: NDArray[np.bool_],
+        masks: NDArray[np.bool_],
+        gamma: float,
+        gae_lambda: float,
+    ) -> Floats:
+        """Return generalized advantage estimates, (num_steps, num_agents); 0 where a step's mask is unset.
+
+        values: (num_steps + 1, num_agents), those of the observations before each action and after the last one. The
+        other arrays: (num_steps, num_agents), the outcomes of the actions. Raises SpaceError if an array is not
+        C-contiguous, or has another shape or dtype.
+        """
+        num_steps, num_agents = shape = rewards.shape
+        advantages = np.empty(shape, np.float32)
+        addresses = [
+            _address("rewards", rewards, np.float32, shape),
+            _address("values", values, np.float32, (num_steps + 1, num_agents)),
+            *(_address("flags", flags, np.bool_, shape) for flags in (terminations, truncations, masks)),
+        ]
+        self._functions.learner_advantages(*shape, *addresses, gamma, gae_lambda, advantages.ctypes.data)
+        return advantages
+
+    def update(self, rows: Rows, minibatches: Sequence[NDArray[np.int64]], learning_rate: float) -> NDArray[np.float64]:
+        """Take a step of Adam for each minibatch, and return the minibatches' terms, (len(minibatches), len(TERMS)).
+
+        minibatches: the indices of each minibatch's rows. The terms are means over the minibatch's rows, and the norm
+        of the gradient before it is scaled down. A minibatch without valid rows is skipped. Raises SpaceError for
+        arrays of a wrong shape or dtype, and for rows and options that do not exist.
+        """
+        order = np.concatenate([*minibatches, np.empty(0, np.int64)]).astype(np.int64, copy=False)
+        bounds = np.cumsum([0, *map(len, minibatches)], dtype=np.int32)
+        terms = np.zeros((len(minibatches), NUM_TERMS + 1))
+        update, heads, count = self._update, self._update.heads, len(rows.features)
+        if len(order) and not (0 <= order.min() and order.max() < count):
+            raise SpaceError(f"minibatches have rows {order.min()} to {order.max()}, and there are {count} rows")
+        update.observations = _address("features", rows.features, np.float32, (count, update.actor.num_inputs))
+        update.discrete_actions = _address(
+            "discrete_actions", rows.discrete_actions, np.int64, (count, heads.num_discrete)
+        )
+        if not ((rows.discrete_actions >= 0) & (rows.discrete_actions < self._nvec)).all():
+            raise SpaceError(f"discrete_actions are not all in 0 to nvec - 1, where nvec={self._nvec.tolist()}")
+        update.continuous_actions = _address(
+            "continuous_actions", rows.continuous_actions, np.float32, (count, heads.num_continuous)
+        )
+        for name in ("log_probs", "advantages", "returns"):
+            setattr(update, name, _address(name, getattr(rows, name), np.float32, (count,)))
+        for name, shape in (("allowed", (count, heads.num_options)), ("masks", (count,))):
+            column = getattr(rows, name)
+            setattr(update, name, None if column is None else _address(name, column, np.bool_, shape))
+        update.learning_rate = learning_rate
+        update.order, update.bounds, update.terms = (array.ctypes.data for array in (order, bounds, terms))
+        update.num_minibatches = len(minibatches)
+        self._functions.learner_update(self._learner, ctypes.byref(update))
+        return terms
+
+
+def _address(name: str, array: Any, dtype: Any, shape: tuple[int, ...]) -> int:
+    """Return the address of an array's data. Raises SpaceError unless the array is as compiled code expects it."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise SpaceError(
+            f"{name} are {array.dtype} {array.shape}{'' if array.flags.c_contiguous else ', not contiguous'}; they "
+            f"have to be a C-contiguous array, {np.dtype(dtype)} {shape}"
+        )
+    return int(array.ctypes.data)
+
+
+def _network(module: Any) -> tuple[list[Any], Network]:
+    """Return a torch network's linear layers, and its sizes. Raises KernelError if the learner does not support it."""
+    linears, activations = layers_of(module, ADVICE)
+    hidden = set(activations[:-1])
+    if not 1 <= len(linears) <= MOST_LAYERS or len(hidden) > 1 or 0 in hidden or activations[-1] != 0:
+        raise KernelError(f"the policy has {len(linears)} linear layers with the activations {activations}; {ADVICE}")
+    if any(linear.bias is None for linear in linears):
+        raise KernelError(f"the policy has a layer without biases; {ADVICE}")
+    widths = [linear.out_features for linear in linears]
+    network = Network(linears[0].in_features, len(linears), activations[0])
+    network.widths[: len(widths)] = widths
+    return linears, network
+
+
+def _layer_size(linear: Any) -> int:
+    """Return the number of floats of a layer: biases, then a row for each input, padded."""
+    return int((linear.in_features + 1) * (-(-linear.out_features // CHUNK) * CHUNK))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _packed(linears: Sequence[Any], size: int) -> Floats:
+    """Return layers in the layout of update.h, followed by zeros."""
+    parts = []
+    for linear in linears:
+        layer = np.zeros((linear.in_features + 1, -(-linear.out_features // CHUNK) * CHUNK), np.float32)
+        layer[0, : linear.out_features] = linear.bias.detach().numpy()
+        layer[1:, : linear.out_features] = linear.weight.detach().numpy().T
+        parts.append(layer.reshape(-1))
+    packed = np.concatenate(parts)
+    return np.append(packed, np.zeros(size - len(packed), np.float32))

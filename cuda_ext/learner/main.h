@@ -1,0 +1,247 @@
+// The functions that a library for the host exports for learners. Those with a learner share its threads; calls for one
+// learner must not overlap.
+#pragma once
+#include <math.h>
+#include <stdlib.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "host.h"
+#include "host_threads.h"
+#include "learner/update.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+#define VARIANT plain
+#define TARGET
+#define WIDTH 4
+#include "learner/variant.h"
+#undef VARIANT
+#undef TARGET
+#undef WIDTH
+
+#if defined(__x86_64__) && !defined(PLAIN_ONLY)
+#define VARIANT avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define WIDTH 8
+#include "learner/variant.h"
+#undef VARIANT
+#undef TARGET
+#undef WIDTH
+
+#define VARIANT avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")))
+#define WIDTH 16
+#include "learner/variant.h"
+#undef VARIANT
+#undef TARGET
+#undef WIDTH
+#endif
+
+struct Functions {
+    decltype(&plain::compute_outputs) compute_outputs;
+    decltype(&plain::learn_from_group) learn_from_group;
+    decltype(&plain::transpose) transpose;
+    decltype(&plain::add_groups) add_groups;
+    decltype(&plain::step) step;
+};
+
+#define FUNCTIONS(name) {name::compute_outputs, name::learn_from_group, name::transpose, name::add_groups, name::step}
+constexpr Functions VARIANTS[] = {
+    FUNCTIONS(plain),
+#if defined(__x86_64__) && !defined(PLAIN_ONLY)
+    FUNCTIONS(avx2),
+    FUNCTIONS(avx512),
+#endif
+};
+
+// The number of variants that this processor can run: each can run all before the last.
+int num_variants() {
+#if defined(__x86_64__) && !defined(PLAIN_ONLY)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return wide ? 3 : 2;
+#else
+    return 1;
+#endif
+}
+
+const Functions& functions_of(int variant) { return VARIANTS[variant < 0 ? num_variants() - 1 : variant]; }
+
+// Aligned memory that grows with the largest request; a request leaves its contents undefined.
+class Memory {
+  public:
+    Memory() = default;
+    Memory(const Memory&) = delete;
+    ~Memory() { free(data_); }
+
+    float* floats(size_t count) {
+        if (count <= size_) return data_;
+        free(data_);
+        size_ = (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        data_ = (float*)aligned_alloc(64, size_ * sizeof(float));
+        if (data_ == nullptr) abort();  // Python has allocated as much for the rows
+        return data_;
+    }
+
+  private:
+    float* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+thread_local Memory tile_memory;
+
+struct Learner {
+    host::ThreadPool threads;
+    Memory transposed, gradients;
+    double terms[MOST_GROUPS * NUM_TERMS];
+};
+
+// Sets the statistics of a minibatch's advantages. Returns the number of valid rows.
+int measure(const Update& update, Minibatch& minibatch) {
+    const auto is_valid = [&](long long row) { return update.masks == nullptr || update.masks[row] != 0; };
+    int count = 0;
+    double total = 0.0, squares = 0.0;
+    for (int k = 0; k < minibatch.num_rows; ++k) {
+        const long long row = minibatch.rows[k];
+        if (!is_valid(row)) continue;
+        count += 1;
+        total += update.advantages[row];
+    }
+    if (count == 0) return 0;
+    const double mean = total / count;
+    for (int k = 0; k < minibatch.num_rows; ++k) {
+        const long long row = minibatch.rows[k];
+        if (!is_valid(row)) continue;
+        const double distance = update.advantages[row] - mean;
+        squares += distance * distance;
+    }
+    const double deviation = sqrt(squares / count);
+    minibatch.mean = (float)mean;
+    minibatch.deviation = (float)(deviation > update.advantage_floor ? deviation : update.advantage_floor);
+    minibatch.share = (float)(1.0 / count);
+    return count;
+}
+
+// Learns from one minibatch. terms: out: NUM_TERMS means and the gradient's norm.
+void learn(Learner& learner, const Update& update, const long long* rows, int num_rows, double* terms) {
+    const Functions& functions = functions_of(update.variant);
+    Minibatch minibatch = {};
+    minibatch.rows = rows;
+    minibatch.num_rows = num_rows;
+    for (int k = 0; k <= NUM_TERMS; ++k) terms[k] = 0.0;
+    if (measure(update, minibatch) == 0) return;
+    const int num_tiles = (num_rows + TILE - 1) / TILE, group_tiles = (num_tiles + MOST_GROUPS - 1) / MOST_GROUPS;
+    minibatch.group_rows = group_tiles * TILE;
+    minibatch.num_groups = (num_tiles + group_tiles - 1) / group_tiles;
+    const size_t actor_size = transposed_size(update.actor);
+    float* const transposed = learner.transposed.floats(actor_size + transposed_size(update.critic));
+    functions.transpose(update.actor, update.weights, transposed);
+    functions.transpose(update.critic, update.weights + update.critic_weights, transposed + actor_size);
+    minibatch.actor_transposed = transposed;
+    minibatch.critic_transposed = transposed + actor_size;
+    minibatch.gradients = learner.gradients.floats((size_t)minibatch.num_groups * update.num_weights);
+    minibatch.terms = learner.terms;
+
+    const size_t actor_floats = tile_size(update.actor), critic_floats = tile_size(update.critic);
+    const size_t num_floats = (actor_floats > critic_floats ? actor_floats : critic_floats) + ALIGNMENT +
+                              update.heads.num_options + update.heads.num_discrete;
+    learner.threads.run(2 * minibatch.num_groups, 1, [&](int first, int last) {
+        float* const memory = tile_memory.floats(num_floats);
+        for (int index = first; index < last; ++index) functions.learn_from_group(update, minibatch, index, memory);
+    });
+
+    for (int group = 0; group < minibatch.num_groups; ++group) {
+        for (int k = 0; k < NUM_TERMS; ++k) terms[k] += minibatch.terms[group * NUM_TERMS + k];
+    }
+    const double norm = sqrt(functions.add_groups(minibatch, update.num_weights, update.gradients));
+    terms[NUM_TERMS] = norm;
+    const double scale = norm > update.max_grad_norm ? update.max_grad_norm / norm : 1.0;
+    update.beta_powers[0] *= update.beta1;
+    update.beta_powers[1] *= update.beta2;
+    const AdamStep adam_step = {(float)update.beta1, (float)update.beta2, (float)update.epsilon,
+                                (float)(update.learning_rate / (1.0 - update.beta_powers[0])),
+                                (float)sqrt(1.0 - update.beta_powers[1])};
+    functions.step(adam_step, update.num_weights, (float)scale, update.gradients, update.weights, update.means,
+                   update.squares);
+}
+
+}  // namespace
+
+// num_threads: the most to use, including the caller's. worth_ns: the work that justifies another thread.
+EXPORTED void* learner_open(int num_threads, double worth_ns) { return new Learner{{num_threads, worth_ns}, {}, {}, {}}; }
+
+EXPORTED void learner_close(void* learner) { delete (Learner*)learner; }
+
+EXPORTED int learner_num_variants() { return num_variants(); }
+
+EXPORTED void learner_update(void* learner, const Update* update) {
+    for (int k = 0; k < update->num_minibatches; ++k) {
+        const int begin = update->bounds[k];
+        learn(*(Learner*)learner, *update, update->order + begin, update->bounds[k + 1] - begin,
+              update->terms + k * (NUM_TERMS + 1));
+    }
+}
+
+// Writes a network's outputs, num_rows rows.
+EXPORTED void learner_outputs(void* learner, const Network* network, const float* weights, const float* observations,
+                              int num_rows, int variant, float* outputs) {
+    const Functions& functions = functions_of(variant);
+    const size_t num_floats = tile_size(*network);
+    ((Learner*)learner)->threads.run(num_rows, TILE, [&](int first, int last) {
+        functions.compute_outputs(*network, weights, observations, first, last, tile_memory.floats(num_floats),
+                                  outputs);
+    });
+}
+
+// Returns 0; returns 1, and plays no further step, if a launch refuses to play.
+EXPORTED int learner_play(void* learner, const Play* arguments) {
+    const Play& steps = *arguments;
+    const Functions& functions = functions_of(steps.variant);
+    const int num_inputs = steps.actor.num_inputs, num_outputs = outputs_of(steps.actor);
+    const size_t num_floats = tile_size(steps.actor);
+    const float* observations = steps.inputs;
+    float* logits = steps.logits;
+    for (int step = 0; step < steps.num_steps; ++step) {
+        ((Learner*)learner)->threads.run(steps.num_rows, TILE, [&](int first, int last) {
+            for (size_t row = first; row < (size_t)last; ++row) {
+                for (int k = 0; k < num_inputs; ++k) {
+                    const float number = observations[row * num_inputs + k];
+                    steps.features[row * num_inputs + k] = steps.is_scaled[k] ? scaled(number) : number;
+                }
+            }
+            functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last,
+                                      tile_memory.floats(num_floats), logits);
+        });
+        const int first_slot = step * steps.slot_step;
+        memcpy(steps.launch + steps.first_slot, &first_slot, sizeof first_slot);
+        if (steps.play(steps.pool, steps.launch)) return 1;
+        const size_t shift = steps.slot_step == 0 ? 0 : steps.num_rows;
+        observations = steps.observations + step * shift * num_inputs;
+        logits += shift * num_outputs;
+    }
+    return 0;
+}
+
+// Writes advantages, (num_steps, num_agents), 0 where the mask is unset. values: (num_steps + 1, num_agents).
+EXPORTED void learner_advantages(int num_steps, int num_agents, const float* rewards, const float* values,
+                                 const unsigned char* terminations, const unsigned char* truncations,
+                                 const unsigned char* masks, float gamma, float gae_lambda, float* advantages) {
+    for (int step = num_steps - 1; step >= 0; --step) {
+        const size_t begin = (size_t)step * num_agents;
+        const float* const next = step + 1 < num_steps ? advantages + begin + num_agents : nullptr;
+        for (int agent = 0; agent < num_agents; ++agent) {
+            const size_t k = begin + agent;
+            advantages[k] =
+                advantage_of(rewards[k], values[k], values[k + num_agents], terminations[k] != 0, truncations[k] != 0,
+                             masks[k] != 0, gamma, gae_lambda, next == nullptr ? 0.0f : next[agent]);
+        }
+    }
+}
+
+EXPORTED const char* learner_digest() { return DIGEST; }

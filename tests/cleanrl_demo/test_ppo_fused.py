@@ -1,0 +1,150 @@
+"""PPO with the compiled learner: it learns, resumes, saves an ordinary policy, and refuses what it cannot learn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pufferlib
+from cleanrl_demo.ppo_fused import Config, Learner, Rollout, resume, train, update
+from cuda_ext.references.exponentials import logarithm
+from pufferlib.errors import KernelError, PlanError
+from pufferlib.models import Origin, load_policy
+
+pytestmark = pytest.mark.beside
+
+SETTINGS: dict[str, Any] = {"num_envs": 8, "rollout_length": 16, "runs": None, "eval_episodes": 10}
+
+
+def config(**settings: Any) -> Config:
+    return Config(**{**SETTINGS, **settings})
+
+
+def environments(env: str, num_envs: int = 3, **kwargs: Any) -> Any:
+    return pufferlib.make(env, backend="cuda", device="host", num_envs=num_envs, seed=1, **kwargs)
+
+
+def weights(result: Any) -> dict[str, torch.Tensor]:
+    return {**result.actor.policy.state_dict()}
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_learns_cartpole() -> None:
+    result = train(config(num_envs=16, rollout_length=32, total_steps=30_000, minibatch_size=128, gamma=0.98,
+                          gae_lambda=0.9))  # fmt: skip
+    assert result.num_steps >= 30_000
+    assert result.mean_return > 150  # 22 by chance
+
+
+@pytest.mark.parametrize("units", ["rows", "environments"])
+def test_any_number_of_threads_learns_the_same(units: str) -> None:
+    settings = config(total_steps=600, minibatch_units=units, num_envs=24)
+    one, two = (train(replace(settings, num_threads=num_threads, device="host")) for num_threads in (1, 2))
+    assert same(weights(one), weights(two))
+
+
+def test_a_resumed_run_ends_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_every": 500, "runs": str(tmp_path), "env": "tag/grid"}
+    settings["schedule"] = "constant"  # a linear one would end with the first half
+    uninterrupted, half = (train(config(total_steps=total_steps, **settings)) for total_steps in (1500, 500))
+    assert not same(weights(uninterrupted), weights(half))
+    assert half.run_folder is not None
+    _, rest = resume(half.run_folder, total_steps=1500)
+    assert same(weights(uninterrupted), weights(rest))
+
+
+def test_its_policy_is_an_ordinary_one(tmp_path: Path) -> None:
+    result = train(config(total_steps=500, runs=str(tmp_path)))
+    assert result.run_folder is not None
+    with load_policy(result.run_folder) as player:
+        assert same(player.policy.state_dict(), weights(result))
+        env = pufferlib.registry.creator("classic/cartpole")()
+        observation, _ = env.reset(seed=1)
+        assert player.act(observation) in (0, 1)
+
+
+def test_nothing_is_learnt_from_rows_that_start_episodes() -> None:
+    settings = config(env_kwargs={"max_episode_steps": 5}, num_epochs=1)
+    with environments("classic/cartpole", 8, env_kwargs=settings.env_kwargs) as vec:
+        learner = Learner(vec, Origin(), settings)
+        rollout = Rollout(vec, learner, settings)
+        vec.async_reset()
+        rollout.begin()
+        rollout.play()
+        assert 0 < rollout.masks.mean() < 1
+        rows = np.concatenate(rollout.minibatches())
+        assert sorted(rows.tolist()) == np.flatnonzero(rollout.masks.reshape(-1)).tolist()
+        before = learner.fused.weights.copy()
+        losses = update(learner, rollout, 1e-3)
+        assert np.isfinite([*losses.values()]).all() and (learner.fused.weights != before).any()
+        with torch.no_grad():
+            _, values, _ = learner.actor(rollout.observations[0])
+        actual = learner.fused.values(rollout.rows().features[:8])
+        np.testing.assert_allclose(actual, values.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_rollouts_play_what_single_steps_would() -> None:
+    settings = config(env="tag/grid", rollout_length=12)
+    with environments(settings.env) as vec, environments(settings.env) as other:
+        learner = Learner(vec, Origin(), settings)
+        rollout = Rollout(vec, learner, settings)
+        vec.async_reset()
+        rollout.begin()
+        rollout.play()
+        other.async_reset()
+        batch = other.recv()
+        is_scaled = learner.fused._is_scaled
+        for step in range(settings.rollout_length):
+            features = np.where(is_scaled, scaled(batch.observations.numpy()), batch.observations.numpy())
+            chosen = other.send_logits(torch.from_numpy(learner.fused.policy_outputs(features)))
+            batch = other.recv()
+            np.testing.assert_array_equal(rollout.discrete_actions[step], chosen.actions.numpy())
+            np.testing.assert_array_equal(rollout.log_probs[step], chosen.log_probs.numpy())
+            np.testing.assert_array_equal(rollout.observations[step + 1], batch.observations)
+            np.testing.assert_array_equal(rollout.masks[step], batch.masks.numpy())
+
+
+def test_rollouts_that_it_cannot_play_are_refused() -> None:
+    settings = config()
+    with environments("classic/cartpole") as vec, environments("tag/grid") as other:
+        learner = Learner(vec, Origin(), settings)
+        other.reset()
+        with pytest.raises(KernelError, match="the policy makes 2 logits of 4 numbers, and these environments take 5"):
+            other.rollout(2, policy=learner.fused)
+        other.rollout(2)  # nothing has changed
+    with environments("classic/cartpole", backend_kwargs={"checked": True}) as vec:
+        vec.reset()
+        with pytest.raises(KernelError, match='the fused learner plays on the host only: device="host", without "chec'):
+            vec.rollout(2, policy=learner.fused)
+
+
+def scaled(numbers: np.ndarray) -> np.ndarray:
+    """Numbers on the logarithmic scale of the compiled code, to the bit."""
+    size = logarithm(1 + np.abs(numbers))
+    return np.where(numbers < 0, -size, size)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"policy": "lstm"}, "policy='lstm' is a LSTM, and the compiled learner takes only MLPs"),
+        ({"policy_kwargs": {"normalize": True}}, "takes only MLPs without normalize"),
+        ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
+        ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
+        ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
+        ({"minibatch_size": 1}, "minibatch_size=1 is out of bounds; use 2 or more"),
+        ({"frame_stack": 2}, "frame_stack=2 is out of bounds"),
+        ({"video_envs": (0,)}, "nothing is filmed here"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        train(config(**settings))
