@@ -35,11 +35,11 @@ def plain_flags(kind: type[Any], arguments: Sequence[str], defaults: Mapping[str
             options = {"action": argparse.BooleanOptionalAction}
         elif origin is tuple or _is_mapping(origin):
             options |= {"nargs": "*"}
-        shown = f"default: {values[field.name]!r}".replace("%", "%%")
-        parser.add_argument(f"--{field.name.replace('_', '-')}", default=argparse.SUPPRESS, help=shown, **options)
+        text = f"default: {values[field.name]!r}".replace("%", "%%")
+        parser.add_argument(f"--{field.name.replace('_', '-')}", default=argparse.SUPPRESS, help=text, **options)
     flags = vars(parser.parse_args([_with_dashes(argument) for argument in arguments]))
-    given = {name: _value(hints[name], flag, f"--{name.replace('_', '-')}", parser) for name, flag in flags.items()}
-    return {**values, **checked(given, kind, "the command line")}
+    parsed = {name: _value(hints[name], flag, f"--{name.replace('_', '-')}", parser) for name, flag in flags.items()}
+    return {**values, **checked(parsed, kind, "the command line")}
 
 
 def _is_mapping(origin: Any) -> bool:
