@@ -26,6 +26,7 @@ from benchmarks.revisions import version
 from cleanrl_demo import ppo_selfplay
 from pufferlib.models import Actor
 from pufferlib.population import Evaluator, PayoffTable
+from pufferlib.training.self_play import seats_of_run
 from pufferlib.training.session import environments, run
 from pufferlib.training.settings import family_settings
 from pufferlib.tuning.bench import machine
@@ -90,7 +91,7 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
     with environments(config, None) as vec:
         if "tictactoe" in config.env:
             report["perfect"] = against_perfect(pool.actor(selves[-1], vec.observation_layout, vec.single_action_space))
-        seats = ppo_selfplay.seats_of_run(vec, config)
+        seats = seats_of_run(vec, config.teams)
         for number, seat in enumerate(seats):
             opponents = [chance, selves[-1]]
             table = PayoffTable(2, [selves, opponents] if number == 0 else [opponents, selves])

@@ -1,11 +1,16 @@
-"""Single-file trainers built on the same ``send`` and ``recv`` that users call.
+"""Single-file trainers built on the same ``send`` and ``recv`` that users call, in the order of CleanRL's scripts.
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
 Trainers: ``ppo``; ``ppo_lstm`` (recurrent policies); ``ppo_selfplay`` (against the current policy and its past
 versions); ``dqn`` (off-policy); ``appo_ray`` (actors on many machines; also needs the extra ``ray``); ``ppo_cuda`` and
 ``a2c_cuda`` (everything stays on the device). The code that they share is in ``pufferlib.training``.
-All trainers need the extra ``train``: torch, tensorboard, rich, tyro, matplotlib, SciPy and Pillow.
+All trainers run with NumPy and torch alone, and use the other packages of the extra ``train`` if they are installed:
+tensorboard for curves, rich for a dashboard, tyro for the help.
+
+A script has the parts of CleanRL's, in the same order: arguments (``Config``), agent (``Learner``), rollout
+(``Rollout``, or DQN's ``Replay`` in place of it), generalised advantage estimates (``advantages``), minibatches and
+losses (``update``), the loop with its logging (``learn``), and what starts or resumes a run (``train``, ``resume``).
 """
 
 __path__.append(f"{__path__[0]}/moved")  # former locations of modules, for one release

@@ -20,11 +20,8 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
-from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, weighed
-from pufferlib.training.checkpoints import checkpoint_path
-from pufferlib.training.ddp import joined, require_as_many
-from pufferlib.training.results import Result
-from pufferlib.training.session import main, resumed, run
+from cleanrl_demo.ppo_cuda import Learner, Rollout, descend, weighed
+from pufferlib.training import DeviceConfig, Result, device_runs, main
 
 
 @dataclass(frozen=True)
@@ -36,26 +33,6 @@ class Config(DeviceConfig):
 
     rollout_length: int = 8
     """steps of each environment between updates"""
-
-
-def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train policies, evaluate them on fresh seeds, and return the result.
-
-    env: a KernelEnv to use instead of config.env.
-    """
-    with joined(config, lambda local_config: ppo_cuda.num_envs_that_fit(local_config, env, update)) as (
-        local_config,
-        run_config,
-    ):
-        return run(local_config, Learner, learn, env=env, run_config=run_config)
-
-
-def resume(
-    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
-) -> tuple[Config, Result]:
-    """Resume the run in a folder (see ``ppo_cuda.resume``); return its settings and its result."""
-    require_as_many(checkpoint_path(folder).parent)
-    return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
@@ -70,18 +47,35 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         masks, b_advantages = team.rows_of(rollout.masks).float(), team.rows_of(advantages)
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
         shares, normalized = weighed(b_advantages, masks, config.advantage_floor)
-        distribution, values, _ = team.actor(team.rows_of(rollout.observations[:-1]))
+        distribution, newvalue, _ = team.actor(team.rows_of(rollout.observations[:-1]))
         log_probs = distribution.log_prob(team.rows_of(rollout.discrete_actions), b_advantages[:, None])
-        pg_objectives = log_probs * normalized
-        v_losses = 0.5 * (values - b_returns).square()
-        entropies = distribution.entropy()
-        losses = config.value_coefficient * v_losses - pg_objectives - team.entropy_coefficient * entropies
-        descend(team, losses @ shares, config)
-        metrics.append(torch.stack([-pg_objectives, v_losses, entropies]).detach() @ shares)
+        pg_loss = -normalized * log_probs  # (rows,), as are the other losses
+        v_loss = 0.5 * (newvalue - b_returns).square()
+        entropy = distribution.entropy()
+        loss = pg_loss + config.value_coefficient * v_loss - team.entropy_coefficient * entropy
+        descend(team, loss @ shares, config)
+        metrics.append(torch.stack([pg_loss, v_loss, entropy]).detach() @ shares)
     return torch.stack(metrics)
 
 
 learn = functools.partial(ppo_cuda.learn, update=update)
+begin = functools.partial(ppo_cuda.begin, update=update)
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train policies, evaluate them on fresh seeds, and return the result.
+
+    env: a KernelEnv to use instead of config.env.
+    """
+    return device_runs.run(config, Learner, learn, begin, env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``device_runs.resumed``); return its settings and its result."""
+    return device_runs.resumed(folder, Config, Learner, learn, env, total_steps, trust)
+
 
 if __name__ == "__main__":
     main(Config, train)

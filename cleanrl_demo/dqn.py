@@ -33,9 +33,7 @@ from pufferlib.layout import Layout
 from pufferlib.models import Actor, FrameStack, Origin, make_policy
 from pufferlib.models.networks import vision
 from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
-from pufferlib.training.results import Result
-from pufferlib.training.reward_processing import RewardProcessing
-from pufferlib.training.session import RunConfig, Session, main, resumed, run
+from pufferlib.training import Result, RewardProcessing, RunConfig, Session, main, rate_at, resumed, run
 from pufferlib.util.memory import memory_at_hand, memory_text
 
 STEPS_PER_REPORT = 1000
@@ -92,58 +90,6 @@ class Config(RunConfig):
         """Return the policy's name and its keyword arguments."""
         network = NETWORK if self.policy == "default" else self.policy
         return "cleanrl_demo.dqn:Greedy", {"network": network, **self.policy_kwargs}
-
-
-def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it greedily on fresh seeds, and return the result.
-
-    env: a creator to use instead of config.env. Raises SpaceError if the actions are not Discrete.
-    """
-    return run(config, Learner, learn, env=env)
-
-
-def resume(
-    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
-) -> tuple[Config, Result]:
-    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
-    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
-
-
-class Learner:
-    """The training state, which checkpoints save. Raises SpaceError and PlanError as ``Greedy`` and ``Replay`` do."""
-
-    def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
-        self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
-        self.actor.policy.to(config.device)
-        self.policy = cast("Greedy", self.actor.policy)
-        self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
-        self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
-        self.generator = torch.Generator().manual_seed(config.seed)
-        self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
-        self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
-        self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
-
-    def state(self) -> dict[str, Any]:
-        """Return the training state as plain values and tensors."""
-        return {
-            "weights": self.actor.policy.state_dict(),
-            "target": self.target.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-            "replay": self.replay.state() if self.keeps_buffer else None,
-            "num_steps": self.num_steps,
-            "num_updates": self.num_updates,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that ``state`` returned."""
-        self.actor.policy.load_state_dict(state["weights"])
-        self.target.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
-        if state["replay"] is not None:
-            self.replay.restore(state["replay"])
-        self.num_steps, self.num_updates = state["num_steps"], state["num_updates"]
 
 
 class QNetwork(nn.Module):
@@ -229,92 +175,6 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
 
 
-def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Alternate between playing and learning until ``total_steps`` transitions have been added to the buffer."""
-    vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
-    generator = learner.generator
-    for last_step in session.stretches():
-        learner.reward_processing.forget()
-        metrics, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
-        frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
-        while session.goes_on(last_step):
-            batch: Any = vec.recv()  # of tensors
-            host = vec.host_batch
-            assert host is not None
-            report.phase("inference")
-            falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
-            epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
-            observations = frames(batch.observations, batch.agent_ids, batch.masks)
-            discrete_actions = policy.choose(observations, learner.actor.mask(observations), epsilon, generator)
-            session.film()
-            report.phase("environments")
-            # Send before the updates, so that the environments step during them.
-            vec.send(policy.actions(discrete_actions))
-            learner.num_steps += replay.add(
-                host, observations.cpu().numpy(), discrete_actions, *learner.reward_processing(host)
-            )
-            report.infos(batch.infos)
-
-            report.phase("learning")
-            rate = config.learning_rate * max(0.0, 1 - learner.num_steps / config.total_steps)
-            learner.optimizer.param_groups[0]["lr"] = rate
-            begun = len(replay) >= min(config.learning_starts, replay.capacity)
-            if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
-                learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
-            while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
-                metrics.append(update(learner, config))
-                learner.num_updates += 1
-            if learner.num_steps // STEPS_PER_REPORT > reported or learner.num_steps >= last_step:
-                reported = learner.num_steps // STEPS_PER_REPORT
-                scalars = {"charts/epsilon": epsilon, "charts/learning_rate": rate}
-                if metrics:
-                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(metrics).mean(0).tolist()
-                report.update(learner.num_steps, scalars)
-                metrics.clear()
-            report.phase("environments")
-
-
-def update(learner: Learner, config: Config) -> Tensor:
-    """Take one gradient step on sampled transitions; return (mean loss, mean Q-value), float32 (2,).
-
-    Before the first update, and again after every ``target_period`` updates, copies the network to the target network.
-    """
-    policy, target = learner.policy, learner.target
-    if learner.num_updates % config.target_period == 0:
-        target.load_state_dict(policy.network.state_dict())
-    columns = learner.replay.sample(config.minibatch_size, learner.generator)
-    sampled = Transitions(*(column.to(config.device) for column in columns))
-    mask = learner.actor.mask(sampled.observations)
-    with torch.no_grad():
-        next_mask = learner.actor.mask(sampled.next_observations)
-        online, older = (net(sampled.next_observations, None, next_mask)[0] for net in (policy.network, target))
-        td_targets = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
-    q_values = (
-        policy.network(sampled.observations, None, mask)[0].gather(1, sampled.discrete_actions[:, None]).squeeze(1)
-    )
-    loss = nn.functional.mse_loss(q_values, td_targets)
-    learner.optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(policy.network.parameters(), config.max_grad_norm)
-    learner.optimizer.step()
-    return torch.stack([loss.detach(), q_values.detach().mean()])
-
-
-def targets(
-    rewards: Tensor, terminations: Tensor, online: Tensor, target: Tensor, mask: Tensor | None, gamma: float
-) -> Tensor:
-    """Return the double-DQN targets for the Q-values of the played actions, (rows,).
-
-    rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
-    the next observations. ``online`` is from the trained network, and chooses the next action; ``target`` is from the
-    target network, and gives that action's value. A single network would choose the actions that it overestimates.
-    mask: bool (rows, num_actions), the actions allowed after the next observations; None allows all.
-    Source: van Hasselt et al., arXiv:1509.06461, eq. 4.
-    """
-    best = allowed(online, mask).argmax(1, keepdim=True)
-    return rewards + gamma * torch.where(terminations, 0.0, target.gather(1, best).squeeze(1))
-
-
 class Transitions(NamedTuple):
     """A batch of transitions; the next observation is the true one, never that of a later episode."""
 
@@ -372,13 +232,8 @@ class Replay:
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]
-        columns = (
-            self.observations[agents],
-            self.discrete_actions[agents],
-            rewards[rows],
-            terminations[rows],
-            observations[rows],
-        )
+        before = (self.observations[agents], self.discrete_actions[agents])
+        columns = (*before, rewards[rows], terminations[rows], observations[rows])
         slots = (self.num_added + np.arange(len(rows))) % self.capacity
         for column, values in zip(self.columns, columns, strict=True):
             column.numpy()[slots] = values
@@ -400,6 +255,142 @@ class Replay:
         self.num_added = state["num_added"]
         for column, values in zip(self.columns, state["columns"], strict=True):
             column[: len(values)] = values
+
+
+class Learner:
+    """The training state, which checkpoints save. Raises SpaceError and PlanError as ``Greedy`` and ``Replay`` do."""
+
+    def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
+        self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
+        self.actor.policy.to(config.device)
+        self.policy = cast("Greedy", self.actor.policy)
+        self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
+        self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
+        self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
+
+    def state(self) -> dict[str, Any]:
+        """Return the training state as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "replay": self.replay.state() if self.keeps_buffer else None,
+            "num_steps": self.num_steps,
+            "num_updates": self.num_updates,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that ``state`` returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.target.load_state_dict(state["target"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        if state["replay"] is not None:
+            self.replay.restore(state["replay"])
+        self.num_steps, self.num_updates = state["num_steps"], state["num_updates"]
+
+
+def targets(
+    rewards: Tensor, terminations: Tensor, online: Tensor, target: Tensor, mask: Tensor | None, gamma: float
+) -> Tensor:
+    """Return the double-DQN targets for the Q-values of the played actions, (rows,).
+
+    rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
+    the next observations. ``online`` is from the trained network, and chooses the next action; ``target`` is from the
+    target network, and gives that action's value. A single network would choose the actions that it overestimates.
+    mask: bool (rows, num_actions), the actions allowed after the next observations; None allows all.
+    Source: van Hasselt et al., arXiv:1509.06461, eq. 4.
+    """
+    best = allowed(online, mask).argmax(1, keepdim=True)
+    return rewards + gamma * torch.where(terminations, 0.0, target.gather(1, best).squeeze(1))
+
+
+def update(learner: Learner, config: Config) -> Tensor:
+    """Take one gradient step on sampled transitions; return (mean loss, mean Q-value), float32 (2,).
+
+    Before the first update, and again after every ``target_period`` updates, copies the network to the target network.
+    """
+    policy, target = learner.policy, learner.target
+    if learner.num_updates % config.target_period == 0:
+        target.load_state_dict(policy.network.state_dict())
+    columns = learner.replay.sample(config.minibatch_size, learner.generator)
+    sampled = Transitions(*(column.to(config.device) for column in columns))
+    mask = learner.actor.mask(sampled.observations)
+    with torch.no_grad():
+        next_mask = learner.actor.mask(sampled.next_observations)
+        online, older = (net(sampled.next_observations, None, next_mask)[0] for net in (policy.network, target))
+        td_target = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
+    q_values = policy.network(sampled.observations, None, mask)[0]
+    old_val = q_values.gather(1, sampled.discrete_actions[:, None]).squeeze(1)
+    loss = nn.functional.mse_loss(old_val, td_target)
+    learner.optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(policy.network.parameters(), config.max_grad_norm)
+    learner.optimizer.step()
+    return torch.stack([loss.detach(), old_val.detach().mean()])
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Alternate between playing and learning until ``total_steps`` transitions have been added to the buffer."""
+    vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
+    generator = learner.generator
+    for last_step in session.stretches():
+        learner.reward_processing.forget()
+        metrics, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
+        frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
+        while session.goes_on(last_step):
+            batch: Any = vec.recv()  # of tensors
+            host = vec.host_batch
+            assert host is not None
+            report.phase("inference")
+            falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
+            epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
+            observations = frames(batch.observations, batch.agent_ids, batch.masks)
+            discrete_actions = policy.choose(observations, learner.actor.mask(observations), epsilon, generator)
+            session.film()
+            report.phase("environments")
+            # Send before the updates, so that the environments step during them.
+            vec.send(policy.actions(discrete_actions))
+            rewards, terminations = learner.reward_processing(host)
+            learner.num_steps += replay.add(host, observations.cpu().numpy(), discrete_actions, rewards, terminations)
+            report.infos(batch.infos)
+
+            report.phase("learning")
+            lrnow = rate_at("linear", config.learning_rate, learner.num_steps, config.total_steps)
+            learner.optimizer.param_groups[0]["lr"] = lrnow
+            begun = len(replay) >= min(config.learning_starts, replay.capacity)
+            if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
+                learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
+            while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
+                metrics.append(update(learner, config))
+                learner.num_updates += 1
+            if learner.num_steps // STEPS_PER_REPORT > reported or learner.num_steps >= last_step:
+                reported = learner.num_steps // STEPS_PER_REPORT
+                scalars = {"charts/epsilon": epsilon, "charts/learning_rate": lrnow}
+                if metrics:
+                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(metrics).mean(0).tolist()
+                report.update(learner.num_steps, scalars)
+                metrics.clear()
+            report.phase("environments")
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it greedily on fresh seeds, and return the result.
+
+    env: a creator to use instead of config.env. Raises SpaceError if the actions are not Discrete.
+    """
+    return run(config, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +32,20 @@ import numpy as np
 import torch
 
 import pufferlib
-from pufferlib.errors import PlanError
-from pufferlib.models import Actor, FrameStack, Memory, Origin, State, observe
-from pufferlib.training.minibatches import as_one, shares
-from pufferlib.training.results import Result
-from pufferlib.training.reward_processing import RewardProcessing
-from pufferlib.training.session import RunConfig, Session, main, resumed, run
+from pufferlib.models import PRECISIONS, Actor, FrameStack, Memory, Origin, State, observe
+from pufferlib.training import (
+    SCHEDULES,
+    Result,
+    RewardProcessing,
+    RunConfig,
+    Session,
+    as_one,
+    main,
+    rate_at,
+    resumed,
+    run,
+    shares,
+)
 
 
 @dataclass(frozen=True)
@@ -92,18 +99,6 @@ class Config(RunConfig):
         return self.policy, {**normalize, **self.policy_kwargs}
 
 
-def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
-    return run(config, make_learner, learn, env=env)
-
-
-def resume(
-    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
-) -> tuple[Config, Result]:
-    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
-    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
-
-
 @dataclass
 class Learner:
     """The training state, which checkpoints save."""
@@ -137,9 +132,13 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if not actor.recurrent:
-        raise PlanError(f"policy={config.policy!r} has no memory (no initial_state); cleanrl_demo.ppo trains it faster")
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} has no memory (no initial_state); cleanrl_demo.ppo trains it faster"
+        )
     if any(part.requires_grad for part in actor.initial_state(1) or ()):
-        raise PlanError(f"policy={config.policy!r} learns its initial state; return zeros, and add to them in forward")
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} learns its initial state; return zeros, and add to them in forward"
+        )
     actor.policy.to(config.device)
     actor.precision = PRECISIONS[config.precision]
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
@@ -147,128 +146,6 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
     reward_processing = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
     return Learner(actor, optimizer, generator, reward_processing)
-
-
-PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
-SCHEDULES: Mapping[str, Callable[[float], float]] = {
-    "linear": lambda progress: 1 - progress,
-    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
-    "constant": lambda progress: 1.0,
-}  # the remaining share of the learning rate, by progress
-
-
-def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
-    vec, report = session.vec, session.report
-    batch_size = vec.agents_per_batch // vec.agents_per_env
-    num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
-    for last_step in session.stretches():
-        learner.reward_processing.forget()
-        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
-        initial = learner.actor.initial_state(vec.num_envs * vec.agents_per_env)
-        assert initial is not None
-        memory = Memory(initial)
-        while session.goes_on(last_step):
-            rollout.start()
-            for rows in rollout.batches[1:]:
-                batch: Any = vec.recv()  # of tensors
-                host = vec.host_batch
-                assert host is not None
-                report.phase("inference")
-                rollout.receive(batch, host, rows)
-                with torch.inference_mode():
-                    state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
-                    distribution, values, next_state = learner.actor(rollout.observations[rows], state)
-                    assert next_state is not None
-                    memory.keep(batch.agent_ids, next_state)
-                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
-                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
-                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
-                        values,
-                        discrete_actions,
-                        continuous_actions,
-                    )
-                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
-                session.film()
-                report.phase("environments")
-                # Send before the update, so that the environments step during it.
-                vec.send(actions)
-                report.infos(batch.infos)
-
-            report.phase("learning")
-            if rollout.masks.any():
-                progress = min(1.0, learner.num_steps / config.total_steps)
-                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](progress)
-                losses = update(learner, rollout, config)
-                learner.num_steps += int(rollout.masks.sum())
-                report.update(learner.num_steps, losses)
-            report.phase("environments")
-
-
-def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
-
-    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
-    running statistics of observations, if any, are updated with the same rows.
-    """
-    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
-    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
-    advantages = torch.from_numpy(estimates).to(config.device)
-    returns = advantages + rollout.values
-    lines = torch.from_numpy(rollout.lines()).to(config.device)
-    valid_rows, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.masks, rollout.starts))
-    (weights,) = optimizer.param_groups[0]["params"]
-    for epoch in range(config.num_epochs):
-        metrics = []
-        shuffled = torch.randperm(lines.shape[1], generator=generator, device=config.device)
-        for agents in shares(shuffled, config.num_minibatches, 1 if len(lines) > 1 else 2):
-            steps = lines[:, agents]
-            mb_inds, mb_masks = steps.flatten(), valid_rows[steps].flatten()
-            if not mb_masks.any():
-                continue
-            mb_advantages, mb_returns, old_log_probs = (
-                column[mb_inds][mb_masks] for column in (advantages, returns, rollout.log_probs)
-            )
-            state = tuple(part[steps[0]] for part in rollout.states)
-            distribution, values = actor.unroll(rollout.observations[steps], state, starts[steps])
-            log_probs = distribution.log_prob(rollout.discrete_actions[mb_inds], rollout.continuous_actions[mb_inds])
-            entropies, values, log_ratios = (
-                distribution.entropy()[mb_masks],
-                values[mb_masks],
-                log_probs[mb_masks] - old_log_probs,
-            )
-            ratios = log_ratios.exp()
-            std, mean = torch.std_mean(mb_advantages, correction=0)
-            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
-            bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
-            v_errors = (values - mb_returns).square()
-            # A single mean over the summed terms takes 10 % less time, forwards and backwards, than a mean of each.
-            losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
-            if config.entropy_coefficient:
-                losses = losses - config.entropy_coefficient * entropies
-            weights.grad.zero_()
-            losses.mean().backward()
-            norm = weights.grad.norm()
-            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
-            optimizer.step()
-            if config.target_kl is not None or epoch == config.num_epochs - 1:
-                with torch.no_grad():
-                    approx_kls, clipfracs = ratios - 1 - log_ratios, (ratios != bounded).float()
-                    terms = [-pg_objectives, 0.5 * v_errors, entropies, approx_kls, clipfracs]
-                    metrics.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
-            break
-    observe(actor.policy, rollout.observations[valid_rows])
-    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(metrics).mean(0).tolist()
-    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
-    return {
-        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
-        "losses/explained_variance": 1 - float(unexplained),
-        "charts/learning_rate": optimizer.param_groups[0]["lr"],
-    }
 
 
 class Rollout:
@@ -384,6 +261,130 @@ def advantages(
     for rows in reversed(list(batches)):
         estimates[rows] = deltas[rows] + decays[rows] * estimates[next_index[rows]]
     return estimates
+
+
+def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
+
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
+    """
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(estimates).to(config.device)
+    returns = advantages + rollout.values
+    lines = torch.from_numpy(rollout.lines()).to(config.device)
+    valid_rows, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.masks, rollout.starts))
+    (weights,) = optimizer.param_groups[0]["params"]
+    for epoch in range(config.num_epochs):
+        metrics = []
+        shuffled = torch.randperm(lines.shape[1], generator=generator, device=config.device)
+        for agents in shares(shuffled, config.num_minibatches, 1 if len(lines) > 1 else 2):
+            steps = lines[:, agents]
+            mb_inds, mb_masks = steps.flatten(), valid_rows[steps].flatten()
+            if not mb_masks.any():
+                continue
+            mb_advantages, mb_returns, old_log_probs = (
+                column[mb_inds][mb_masks] for column in (advantages, returns, rollout.log_probs)
+            )
+            state = tuple(part[steps[0]] for part in rollout.states)
+            distribution, newvalue = actor.unroll(rollout.observations[steps], state, starts[steps])
+            log_probs = distribution.log_prob(rollout.discrete_actions[mb_inds], rollout.continuous_actions[mb_inds])
+            newvalue, logratio = newvalue[mb_masks], log_probs[mb_masks] - old_log_probs
+            ratio = logratio.exp()
+            std, mean = torch.std_mean(mb_advantages, correction=0)
+            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
+            clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+            # Losses of each row: a single mean of their sum takes 10 % less time, with gradients, than a mean of each.
+            pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped_ratio)
+            v_loss = 0.5 * (newvalue - mb_returns).square()
+            entropy = distribution.entropy()[mb_masks]
+            loss = pg_loss + config.value_coefficient * v_loss
+            if config.entropy_coefficient:
+                loss = loss - config.entropy_coefficient * entropy
+            weights.grad.zero_()
+            loss.mean().backward()
+            norm = weights.grad.norm()
+            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
+                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+            optimizer.step()
+            if config.target_kl is not None or epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
+                    terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
+                    metrics.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
+            break
+    observe(actor.policy, rollout.observations[valid_rows])
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+    means = torch.stack(metrics).mean(0).tolist()
+    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
+    return {
+        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
+        "losses/explained_variance": 1 - float(unexplained),
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
+    vec, report = session.vec, session.report
+    batch_size = vec.agents_per_batch // vec.agents_per_env
+    num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
+    for last_step in session.stretches():
+        learner.reward_processing.forget()
+        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
+        initial = learner.actor.initial_state(vec.num_envs * vec.agents_per_env)
+        assert initial is not None
+        memory = Memory(initial)
+        while session.goes_on(last_step):
+            rollout.start()
+            for rows in rollout.batches[1:]:
+                batch: Any = vec.recv()  # of tensors
+                host = vec.host_batch
+                assert host is not None
+                rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
+                report.phase("inference")
+                rollout.receive(batch, host, rows)
+                with torch.inference_mode():
+                    state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
+                    distribution, values, next_state = learner.actor(rollout.observations[rows], state)
+                    assert next_state is not None
+                    memory.keep(batch.agent_ids, next_state)
+                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
+                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
+                        values,
+                        discrete_actions,
+                        continuous_actions,
+                    )
+                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
+                session.film()
+                report.phase("environments")
+                # Send before the update, so that the environments step during it.
+                vec.send(actions)
+                report.infos(batch.infos)
+
+            report.phase("learning")
+            if rollout.masks.any():
+                lrnow = rate_at(config.schedule, config.learning_rate, learner.num_steps, config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = lrnow
+                losses = update(learner, rollout, config)
+                learner.num_steps += int(rollout.masks.sum())
+                report.update(learner.num_steps, losses)
+            report.phase("environments")
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
+    return run(config, make_learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
+    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,7 @@ Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
 from __future__ import annotations
 
 import itertools
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,24 +33,22 @@ import numpy as np
 import torch
 
 import pufferlib
-from pufferlib.errors import PlanError
-from pufferlib.models import Actor, FrameStack, Origin, observe
-from pufferlib.population import (
-    Evaluator,
-    LearnerView,
-    Matchup,
-    PayoffTable,
-    PolicyPool,
-    Prioritized,
-    Router,
-    Seat,
-    seats_of,
+from pufferlib.models import PRECISIONS, Actor, FrameStack, Origin, observe
+from pufferlib.population import LearnerView, PolicyPool, Router
+from pufferlib.training import (
+    SCHEDULES,
+    Result,
+    RewardProcessing,
+    RunConfig,
+    Session,
+    as_one,
+    main,
+    rate_at,
+    resumed,
+    run,
+    shares,
 )
-from pufferlib.population.matchmaking import even, hard
-from pufferlib.training.minibatches import as_one, shares
-from pufferlib.training.results import Result
-from pufferlib.training.reward_processing import RewardProcessing
-from pufferlib.training.session import RunConfig, Session, main, resumed, run
+from pufferlib.training.self_play import MEET, PastOpponents, seats_of_run, versus
 
 
 @dataclass(frozen=True)
@@ -112,25 +108,13 @@ class Config(RunConfig):
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
         """Return the largest number of rows that an update can learn from while the learner has the smallest seat."""
-        fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
+        fewest = min((len(seat.places) for seat in seats_of_run(vec, self.teams)), default=0)
         return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name and its keyword arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
         return self.policy, {**normalize, **self.policy_kwargs}
-
-
-def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
-    return run(config, make_learner, learn, env=env)
-
-
-def resume(
-    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
-) -> tuple[Config, Result]:
-    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
-    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 @dataclass
@@ -174,9 +158,13 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if actor.recurrent:
-        raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm"
+        )
     if actor.by_places:
-        raise PlanError(f"policy={config.policy!r} goes by agents' places; use cleanrl_demo.ppo_cuda --separate")
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} goes by agents' places; use cleanrl_demo.ppo_cuda --separate"
+        )
     actor.policy.to(config.device)
     actor.precision = PRECISIONS[config.precision]
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
@@ -184,184 +172,6 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
     reward_processing = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
     return Learner(actor, optimizer, generator, reward_processing, origin)
-
-
-PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
-SCHEDULES: Mapping[str, Callable[[float], float]] = {
-    "linear": lambda progress: 1 - progress,
-    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
-    "constant": lambda progress: 1.0,
-}  # the remaining share of the learning rate, by progress
-
-
-MEET: Mapping[str, Callable[[Any], Any]] = {"hard": hard, "even": even, "uniform": np.ones_like}
-
-
-def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
-    """Return a seat for each agent or, with ``config.teams``, for each team."""
-    return seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if config.teams else None)
-
-
-class League:
-    """A matchmaker that moves the learner to the next seat in each episode, and draws opponents for the other seats."""
-
-    def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
-        if num_seats < 2:
-            raise PlanError("self-play needs two seats; with teams=False each agent has its own")
-        opponents = [[learner.id, *learner.past]] * (num_seats - 1)
-        seeds = np.random.SeedSequence(seed).spawn(num_seats)
-        self.matchmakers = [
-            Prioritized(seat, learner.id, opponents, weight=MEET[meet], seed=int(seeds[seat].generate_state(1)[0]))
-            for seat in range(num_seats)
-        ]
-        self.seat: dict[int, int] = {}  # of the learner, by environment
-
-    def add(self, past: int) -> None:
-        for other_seat, matchmaker in itertools.product(range(len(self.matchmakers) - 1), self.matchmakers):
-            matchmaker.add(other_seat, past)
-
-    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
-        for env_id in env_ids:
-            self.seat[env_id] = (self.seat.get(env_id, env_id) + 1) % len(self.matchmakers)
-        return [self.matchmakers[self.seat[env_id]].assign([env_id])[0] for env_id in env_ids]
-
-    def report(self, env_id: int, matchup: Matchup, returns: np.ndarray | None) -> None:
-        self.matchmakers[self.seat[env_id]].report(env_id, matchup, returns)
-
-    def win_rates(self, past: int) -> dict[str, float]:
-        """Return the learner's win rate in each seat against a past version, keyed by scalar name; 0.5 if never met."""
-        return {
-            f"self_play/win_rate_{seat}": matchmaker.win_rates()[past]
-            for seat, matchmaker in enumerate(self.matchmakers)
-        }
-
-
-def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
-    """Return the learner's margins over random play and over its oldest version in each seat, keyed by name.
-
-    A margin is the learner's mean return in a seat minus the opponent's in it, with the opponent in all other seats.
-    """
-    pool, newest, margins = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
-    chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
-    opponents = {"random": pool.add(chance, learner.origin), "oldest": learner.past[0]}
-    for (name, opponent), (number, seat) in itertools.product(opponents.items(), enumerate(seats)):
-        table = PayoffTable(len(seats), [[opponent, newest] if other is seat else [opponent] for other in seats])
-        Evaluator(vec, pool, min_episodes=VERSUS_EPISODES, seats=seats, seed=seed)(table)
-        opponent_mean, learner_mean = table.means[number].reshape(-1).tolist()
-        margins[f"versus/{name}_{seat.name}"] = learner_mean - opponent_mean
-    return margins
-
-
-VERSUS_EPISODES = 200  # or more, for each mean return
-
-
-def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
-    full_vec, report = session.vec, session.report
-    seats = seats_of_run(full_vec, config)
-    batch_size = full_vec.agents_per_batch // full_vec.agents_per_env
-    num_batches = max(1, config.rollout_length * full_vec.num_envs // batch_size)
-    for last_step in session.stretches():
-        learner.reward_processing.forget()
-        league = League(len(seats), learner, config.meet, session.seed)
-        router = Router(learner.pool, full_vec, league, seats=seats, seed=session.seed)
-        vec: Any = LearnerView(full_vec, router, learner.id)
-        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
-        while session.goes_on(last_step):
-            if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
-                learner.past.append(learner.pool.freeze(learner.id))
-                league.add(learner.past[-1])
-            rollout.start()
-            for rows in rollout.batches[1:]:
-                batch: Any = vec.recv()  # of tensors
-                host = vec.host_batch
-                assert host is not None
-                rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
-                report.phase("inference")
-                rollout.receive(batch, host, rows)
-                with torch.inference_mode():
-                    distribution, values, _ = learner.actor(rollout.observations[rows])
-                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
-                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
-                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
-                        values,
-                        discrete_actions,
-                        continuous_actions,
-                    )
-                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
-                session.film()
-                report.phase("environments")
-                # Send before the update, so that the environments step during it.
-                vec.send(actions)
-                report.infos(batch.infos)
-
-            report.phase("learning")
-            if rollout.masks.any():
-                progress = min(1.0, learner.num_steps / config.total_steps)
-                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](progress)
-                losses = update(learner, rollout, config)
-                learner.num_steps += int(rollout.masks.sum())
-                report.update(learner.num_steps, losses | league.win_rates(learner.past[0]))
-            report.phase("environments")
-    margins = versus(full_vec, learner, seats, session.seed)
-    report.update(learner.num_steps, margins)
-    for name, margin in margins.items():
-        report.console.print(f"{name}: {margin:+.3f} a game")
-
-
-def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
-    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
-
-    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
-    running statistics of observations, if any, are updated with the same rows.
-    """
-    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
-    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
-    advantages = torch.from_numpy(estimates).to(config.device)
-    returns = advantages + rollout.values
-    valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
-    (weights,) = optimizer.param_groups[0]["params"]
-    for epoch in range(config.num_epochs):
-        metrics = []
-        shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
-        columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
-        chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
-        for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
-            discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
-            distribution, values, _ = actor(rollout.observations[mb_inds])
-            log_ratios = distribution.log_prob(discrete_actions, continuous_actions) - old_log_probs
-            ratios = log_ratios.exp()
-            std, mean = torch.std_mean(mb_advantages, correction=0)
-            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
-            bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            pg_objectives = torch.min(ratios * mb_advantages, bounded * mb_advantages)
-            v_errors = (values - mb_returns).square()
-            # A single mean over the summed terms takes 10 % less time, forwards and backwards, than a mean of each.
-            losses = (0.5 * config.value_coefficient) * v_errors - pg_objectives
-            if config.entropy_coefficient:
-                losses = losses - config.entropy_coefficient * distribution.entropy()
-            weights.grad.zero_()
-            losses.mean().backward()
-            norm = weights.grad.norm()
-            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
-            optimizer.step()
-            if config.target_kl is not None or epoch == config.num_epochs - 1:
-                with torch.no_grad():
-                    approx_kls, clipfracs = ratios - 1 - log_ratios, (ratios != bounded).float()
-                    terms = [-pg_objectives, 0.5 * v_errors, distribution.entropy(), approx_kls, clipfracs]
-                    metrics.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
-            break
-    observe(actor.policy, rollout.observations[valid_rows])
-    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(metrics).mean(0).tolist()
-    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
-    return {
-        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
-        "losses/explained_variance": 1 - float(unexplained),
-        "charts/learning_rate": optimizer.param_groups[0]["lr"],
-    }
 
 
 class Rollout:
@@ -458,6 +268,128 @@ def advantages(
     for rows in reversed(list(batches)):
         estimates[rows] = deltas[rows] + decays[rows] * estimates[next_index[rows]]
     return estimates
+
+
+def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
+    """Train on a rollout's valid rows for up to ``num_epochs`` epochs; return scalars to report.
+
+    The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
+    running statistics of observations, if any, are updated with the same rows.
+    """
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(estimates).to(config.device)
+    returns = advantages + rollout.values
+    valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
+    (weights,) = optimizer.param_groups[0]["params"]
+    for epoch in range(config.num_epochs):
+        metrics = []
+        shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
+        columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
+        chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
+        for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
+            discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
+            distribution, newvalue, _ = actor(rollout.observations[mb_inds])
+            logratio = distribution.log_prob(discrete_actions, continuous_actions) - old_log_probs
+            ratio = logratio.exp()
+            std, mean = torch.std_mean(mb_advantages, correction=0)
+            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
+            clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+            # Losses of each row: a single mean of their sum takes 10 % less time, with gradients, than a mean of each.
+            pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped_ratio)
+            v_loss = 0.5 * (newvalue - mb_returns).square()
+            entropy = distribution.entropy()
+            loss = pg_loss + config.value_coefficient * v_loss
+            if config.entropy_coefficient:
+                loss = loss - config.entropy_coefficient * entropy
+            weights.grad.zero_()
+            loss.mean().backward()
+            norm = weights.grad.norm()
+            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
+                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+            optimizer.step()
+            if config.target_kl is not None or epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
+                    terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
+                    metrics.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
+            break
+    observe(actor.policy, rollout.observations[valid_rows])
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+    means = torch.stack(metrics).mean(0).tolist()
+    unexplained = advantages[valid_rows].var(correction=0) / returns[valid_rows].var(correction=0)
+    return {
+        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
+        "losses/explained_variance": 1 - float(unexplained),
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
+    full_vec, report = session.vec, session.report
+    seats = seats_of_run(full_vec, config.teams)
+    batch_size = full_vec.agents_per_batch // full_vec.agents_per_env
+    num_batches = max(1, config.rollout_length * full_vec.num_envs // batch_size)
+    for last_step in session.stretches():
+        learner.reward_processing.forget()
+        opponents = PastOpponents(len(seats), learner.id, learner.past, config.meet, session.seed)
+        router = Router(learner.pool, full_vec, opponents, seats=seats, seed=session.seed)
+        vec: Any = LearnerView(full_vec, router, learner.id)
+        rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
+        while session.goes_on(last_step):
+            if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
+                learner.past.append(learner.pool.freeze(learner.id))
+                opponents.add(learner.past[-1])
+            rollout.start()
+            for rows in rollout.batches[1:]:
+                batch: Any = vec.recv()  # of tensors
+                host = vec.host_batch
+                assert host is not None
+                rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
+                report.phase("inference")
+                rollout.receive(batch, host, rows)
+                with torch.inference_mode():
+                    distribution, values, _ = learner.actor(rollout.observations[rows])
+                    discrete_actions, continuous_actions = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
+                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
+                        values,
+                        discrete_actions,
+                        continuous_actions,
+                    )
+                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
+                session.film()
+                report.phase("environments")
+                # Send before the update, so that the environments step during it.
+                vec.send(actions)
+                report.infos(batch.infos)
+
+            report.phase("learning")
+            if rollout.masks.any():
+                lrnow = rate_at(config.schedule, config.learning_rate, learner.num_steps, config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = lrnow
+                losses = update(learner, rollout, config)
+                learner.num_steps += int(rollout.masks.sum())
+                report.update(learner.num_steps, losses | opponents.win_rates(learner.past[0]))
+            report.phase("environments")
+    margins = versus(full_vec, learner, seats, session.seed)
+    report.update(learner.num_steps, margins)
+    for name, margin in margins.items():
+        report.console.print(f"{name}: {margin:+.3f} a game")
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return the result. env: a creator used instead of config.env."""
+    return run(config, make_learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
+    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 if __name__ == "__main__":

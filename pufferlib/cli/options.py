@@ -207,17 +207,17 @@ class Resuming:
     """The flag --resume for the help of `puffer train`; ``Resume`` parses a command line that uses it."""
 
     resume: str | None = None
-    """continue the run in this folder, or from newest.pt in it, with its settings; takes only --total-steps and
-    --trust"""
+    """resume the run in this folder from its last checkpoint, or from newest.pt if that is named, with the run's
+    settings; takes only --total-steps and --trust"""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run from its last checkpoint, with its settings."""
+    """Resume a run from its last checkpoint, with the run's settings."""
 
     env: str = ""
     resume: str = ""
-    """the run's folder, or newest.pt in it"""
+    """the run's folder; or the newest.pt in it, which resumes at a later step but leads to a different end"""
     trust: bool = False
     """accept a run that names code outside the current folder"""
     total_steps: int | None = None
@@ -241,7 +241,7 @@ class Eval:
     episodes: int | None = None
     """number of episodes; default: 100, or 3 with --watch"""
     greedy: bool = False
-    """take the most likely action instead of sampling one"""
+    """play the most likely action instead of a sampled one"""
     seed: int | None = None
     """seed of environments and actions; default: one far from the seeds of trainings"""
     max_steps: int = 30_000
@@ -249,13 +249,13 @@ class Eval:
     backend: str = "multiprocessing"
     num_envs: int = 16
     num_workers: int | None = None
-    """processes; default: one for each core"""
+    """number of worker processes; default: one for each core"""
     batch_size: int | None = None
-    """environments in a batch; default: half of all with backend pool, else all"""
+    """environments in a batch; default: half of num_envs on a pool, else all"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     torch_threads: int = 1
-    """torch's threads; more than one helps only large networks"""
+    """number of threads that torch uses; more than one helps only large networks"""
     video: str | None = None
     """a .gif, an .mp4, or a folder for one .gif per episode"""
     videos: int = 1

@@ -40,7 +40,7 @@ actions.
 
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.files import Origin, SavedPolicy, load_policy, read_policy, save_policy
-from pufferlib.models.inference import Actor, BatchPlayer, Player
+from pufferlib.models.inference import PRECISIONS, Actor, BatchPlayer, Player
 from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature, State
 from pufferlib.models.per_agent import FrameStack, Memory
@@ -50,6 +50,7 @@ __all__ = [
     "CNN",
     "LSTM",
     "MLP",
+    "PRECISIONS",
     "Actor",
     "BatchPlayer",
     "Decisions",

@@ -20,7 +20,10 @@ from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import State
 from pufferlib.models.per_agent import FrameStack, Memory, expand_masks, newest, stacked_layout
 
-__all__ = ["Actor", "BatchPlayer", "Player"]
+__all__ = ["PRECISIONS", "Actor", "BatchPlayer", "Player"]
+
+# Values of ``Actor.precision``, by the name that trainers' settings use.
+PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
 
 
 class Actor:

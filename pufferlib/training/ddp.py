@@ -27,8 +27,7 @@ import torch.distributed
 from torch import Tensor
 
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.training.planner import AUTO
-from pufferlib.training.runs import command_to_resume, num_processes, read_run
+from pufferlib.training.runs import AUTO, command_to_resume, num_processes, read_run
 
 __all__ = ["alike", "gathered", "is_first", "joined", "of_this_rank", "require_as_many", "several", "total"]
 

@@ -46,12 +46,14 @@ class DeviceVideo:
         """Return the tensors that ``show`` takes, on the device, for the first ``num_steps`` steps or for all."""
         return tuple(tensor[:num_steps] for tensor in (self.masks, self.rewards, *self.states.values()))
 
-    def show(self, videos: Videos, tensors: Sequence[Tensor], num_steps: int) -> None:
-        """Draw recorded steps, and add them to videos.
+    def show(self, videos: Videos | None, tensors: Sequence[Tensor], num_steps: int) -> None:
+        """Draw recorded steps, and add them to videos; do nothing if ``videos`` is None.
 
         tensors: the result of the method ``tensors``, copied to the host. num_steps: the number of training steps
         before the recorded ones.
         """
+        if videos is None:
+            return
         masks, rewards, *values = (tensor.numpy() for tensor in tensors)
         states = dict(zip(self.states, values, strict=True))
         for step in range(len(masks)):

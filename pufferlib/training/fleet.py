@@ -16,14 +16,66 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
+import pufferlib
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.training.report import Report
+from pufferlib.training.session import RunConfig
 from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
 from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 
 WAIT_S = 1.0  # between refreshes of the dashboard
 PATIENCE_S = 30.0  # without any rollout, before a message is printed
 CLOSE_S = 5.0  # for actors to close their environments
+
+
+@dataclass(frozen=True)
+class FleetConfig(RunConfig):
+    """The settings of a run whose environments are played by actors."""
+
+    num_actors: int = 2
+    """number of actors: processes on any machines of the cluster, each with its own environments"""
+    address: str | None = None
+    """address of a running cluster: auto, or host:port; default: RAY_ADDRESS if set, else Ray starts on this machine"""
+    cpus_per_actor: float = 1.0
+    """CPUs that Ray reserves for an actor, its num_workers processes included"""
+    backend: str = "serial"
+    """backend of an actor's environments: serial, multiprocessing or pool"""
+    num_envs: int = 16
+    """environments of each actor; the learner has as many, for the evaluation at the end"""
+    num_workers: int | None = 1
+    """processes of an actor's environments; None: one for each core"""
+    rollouts_per_update: int | None = None
+    """rollouts per update: the first that arrive; default: as many as there are actors"""
+    max_lag: int = 8
+    """maximum age of an arriving rollout, in policy versions; older ones are dropped. 0: actors wait for new weights"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "num_actors")
+        self.require("0 or more", lambda value: value >= 0, "max_lag")
+        self.require("1 or more, or None", lambda value: value is None or value >= 1, "rollouts_per_update")
+        self.require("more than 0", lambda value: value > 0, "cpus_per_actor")
+        if self.num_actors > max(1, self.max_lag) * self.num_rollouts:
+            raise PlanError(
+                f"num_actors={self.num_actors} with rollouts_per_update={self.rollouts_per_update} play faster than is "
+                f"learnt, and max_lag={self.max_lag} drops most of it; use more of either"
+            )
+        if self.max_lag == 0 and self.num_rollouts % self.num_actors:
+            raise PlanError(
+                f"max_lag=0 has all actors play the same weights, so rollouts_per_update={self.num_rollouts} has to be "
+                f"a multiple of num_actors={self.num_actors}"
+            )
+        if self.video_envs:
+            raise PlanError("video_envs: actors' environments are not filmed; puffer eval RUN --video films the policy")
+
+    @property
+    def num_rollouts(self) -> int:
+        """The number of rollouts per update."""
+        return self.num_actors if self.rollouts_per_update is None else self.rollouts_per_update
+
+    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
+        """Return the largest number of rows that an update can learn from: that of ``num_rollouts`` whole rollouts."""
+        return super().rows_per_update(vec) * self.num_rollouts
 
 
 class RolloutReport(NamedTuple):
@@ -56,11 +108,13 @@ class Fleet:
     they arrived.
     """
 
-    def __init__(self, connection: Connection, report: Report, config: Any, kind: type[Any], *arguments: Any) -> None:
+    def __init__(
+        self, connection: Connection, report: Report, config: FleetConfig, kind: type[Any], *arguments: Any
+    ) -> None:
         """Prepare the actors, without starting them.
 
         connection: the connection to the cluster; the fleet releases it when it exits. kind: the actors' class, which
-        is called with an index and ``arguments``. config: see ``appo_ray.Config``.
+        is called with an index and ``arguments``.
         """
         self.report, self.config, self.arguments = report, config, arguments
         self.members = [FleetActor(index) for index in range(config.num_actors)]
@@ -232,10 +286,10 @@ class Fleet:
         self.report.console.print(text, soft_wrap=True, markup=False)
 
 
-def connect(config: Any) -> Connection:
+def connect(config: FleetConfig) -> Connection:
     """Connect to Ray, or start Ray on this machine with CPUs for all actors; return the connection.
 
-    config: as for ``Fleet``. The address is ``config.address`` or, by default, the one in RAY_ADDRESS; without either,
+    The address is ``config.address`` or, by default, the one in RAY_ADDRESS; without either,
     or if it is "local", Ray is started. Raises PlanError if no Ray answers at the address, and the other errors of
     ``Connection``.
     """

@@ -1,4 +1,4 @@
-"""Shared parts of updates: minibatches of the rows to learn from, and a policy's weights as one vector.
+"""Minibatches of the rows to learn from.
 
 Minibatches have at least two rows if possible: advantages are centred on their mean, so the advantage of a single row
 would be zero, and nothing would be learnt.
@@ -6,14 +6,18 @@ would be zero, and nothing would be learnt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from pufferlib.errors import PlanError
 
-__all__ = ["as_one", "require_rows", "shares"]
+__all__ = ["require_rows", "require_shuffled", "shares"]
+
+# Random numbers in a graph: torch counts them in an unsigned int, and sampling actions takes a few.
+MOST_DRAWN = 2**32 - 2**20
+MOST_SHUFFLED = 2**31 - 1
 
 
 def require_rows(config: Any, num_rows: int) -> None:
@@ -41,18 +45,22 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
     return rows.tensor_split(max(1, min(num_minibatches, len(rows) // at_least)))
 
 
-def as_one(policy: nn.Module) -> torch.Tensor:
-    """Move a policy's weights into one vector, with a gradient of zeros, and return the vector.
+def require_shuffled(config: Any, rows: Sequence[int]) -> None:
+    """Raise PlanError if a rollout has too many rows to shuffle on the GPU. rows: the number of rows of each team.
 
-    The policy's parameters and their gradients become views of this vector and of its gradient. Clipping and applying
-    gradients takes only a few operations on one long vector. In an earlier version, the same operations on a dozen
-    small tensors, one after another, took a quarter of an update's time.
+    torch.randperm indexes rows with a signed 32-bit int, which limits the rows of any one team. It also draws a random
+    number per row in every epoch, and in a CUDA graph torch counts the draws in an unsigned 32-bit int, which limits
+    epochs times rows over all teams.
     """
-    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
-    weights.grad = torch.zeros_like(weights)
-    nn.utils.vector_to_parameters(weights, policy.parameters())
-    begin = 0
-    for part in policy.parameters():
-        part.grad = weights.grad[begin : begin + part.numel()].view_as(part)
-        begin += part.numel()
-    return weights
+    num_epochs = getattr(config, "num_epochs", 0)
+    if torch.device(config.device).type != "cuda" or num_epochs == 0:
+        return
+    num_drawn = num_epochs * sum(rows) if config.graphs else 0
+    if max(rows) <= MOST_SHUFFLED and num_drawn <= MOST_DRAWN:
+        return
+    message = f"a rollout has {max(rows):,} rows of a team, and {MOST_SHUFFLED:,} can be shuffled"
+    if num_drawn > MOST_DRAWN:
+        message = (
+            f"num_epochs={num_epochs} of {sum(rows):,} rows draw more random numbers than a graph's {MOST_DRAWN:,}"
+        )
+    raise PlanError(f"{message}; use fewer num_envs, or a shorter rollout_length")

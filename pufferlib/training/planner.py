@@ -26,9 +26,8 @@ from torch.utils._pytree import tree_leaves
 from pufferlib.errors import PlanError
 from pufferlib.util.memory import memory_at_hand, memory_text
 
-__all__ = ["AUTO", "Account", "Needs", "as_many_as_fit", "free_nbytes", "measured"]
+__all__ = ["Account", "Needs", "as_many_as_fit", "free_nbytes", "measured"]
 
-AUTO = "auto"
 SHARE = 0.8  # of free memory, to plan with: allocators round up, and a run's report and evaluation come on top
 # Rows of a trial for the prediction: with fewer, the memory that grows with them is lost in the memory that all share.
 SAMPLE_ROWS = 4096

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pufferlib
 from pufferlib.training.recent_statistics import RecentStatistics
-from pufferlib.training.results import RETURN_OF
+from pufferlib.training.results import EVENTS, RETURN_OF
 from pufferlib.training.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -59,6 +59,19 @@ def default_console() -> Console | Lines:
     except ImportError:
         return Lines()
     return Console(highlight=False, emoji=False)
+
+
+def _summary_writer(folder: Path, resumed_at: int | None) -> Any:
+    """Return a writer of TensorBoard's files; None if tensorboard is not installed. Arguments: as for ``Report``."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    # TensorBoard reads files in the order of their names: by the second, then by text that ends with a count.
+    seconds = {path.name.split(".")[3] for path in folder.glob(EVENTS)}
+    while str(int(time())) in seconds:
+        sleep(0.01)
+    return SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
 
 
 class Report:
@@ -115,14 +128,10 @@ class Report:
             assert self.folder is not None
             self.tracker.start(self.folder)
         if self.folder is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            purge_step = None if self.resumed_at is None else self.resumed_at + 1
-            # TensorBoard reads files in the order of their names: by the second, then by text that ends with a count.
-            seconds = {path.name.split(".")[3] for path in self.folder.glob("events.out.tfevents.*")}
-            while str(int(time())) in seconds:
-                sleep(0.01)
-            self.writer = SummaryWriter(str(self.folder), purge_step=purge_step)
+            self.writer = _summary_writer(self.folder, self.resumed_at)
+            if self.writer is None:
+                note = "no curves are stored, because tensorboard is not installed"
+                self.console.print(f"{self.title}  {note}", soft_wrap=True)
         self.since_s = self.start_s = perf_counter()
         self.window.append((self.start_s, self.first_step))
         if not isinstance(self.console, Lines) and self.console.is_terminal and not self.console.is_dumb_terminal:

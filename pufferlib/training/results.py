@@ -14,9 +14,11 @@ from torch import nn
 
 import pufferlib
 from pufferlib.models import Actor
+from pufferlib.vectorization.device.episodes import EpisodeStats
 
 RETURN_OF = "charts/return_of/"  # followed by the name of an agent or of a type
 MOST_LABELS = 12
+EVENTS = "events.out.tfevents.*"  # TensorBoard's files in a run's folder
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
@@ -190,6 +192,14 @@ def charts(episodes: Collection[Episode]) -> dict[str, float]:
     }
 
 
+def charts_of_stats(episodes: EpisodeStats) -> dict[str, float]:
+    """Return the charts of the episodes that ended in an iteration of kernels, keyed by TensorBoard name."""
+    score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
+    returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
+    means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}
+    return {**means, **score, **returns}
+
+
 def summary(config: Any, result: Result) -> str:
     """Return the text to print at the end of a run: the policy's results, the training time, commands to try next."""
     score = "" if result.score is None else f"score {result.score:.3f}, "
@@ -198,10 +208,9 @@ def summary(config: Any, result: Result) -> str:
         f"after {result.num_steps:,} steps in {result.seconds:.1f} s of training",
     ]
     if result.run_folder is not None:
-        lines += [
-            f"Curves: tensorboard --logdir {result.run_folder}",
-            f"See it play: puffer eval {result.run_folder} --watch",
-        ]
+        if any(result.run_folder.glob(EVENTS)):
+            lines.append(f"Curves: tensorboard --logdir {result.run_folder}")
+        lines.append(f"See it play: puffer eval {result.run_folder} --watch")
     return "\n".join([*lines, *([NEXT] if config.env == "ocean/squared" else [])])
 
 

@@ -22,6 +22,7 @@ from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 
 CONFIG, RUN = "config.json", "run.json"
+AUTO = "auto"  # the number of environments of a run with as many as fit in memory (planner.py)
 PACKAGES = ("torch", "numpy", "gymnasium")
 
 

@@ -32,10 +32,9 @@ from pufferlib.training.checkpoints import FILE, KIND, NEWEST, checkpoint_path, 
 from pufferlib.training.ddp import gathered, is_first, of_this_rank, several
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.minibatches import require_rows
-from pufferlib.training.planner import AUTO
 from pufferlib.training.report import Report
 from pufferlib.training.results import Result, labels_of, summary
-from pufferlib.training.runs import command_to_resume, new_run_folder, note_resumed, num_processes, saying_where
+from pufferlib.training.runs import AUTO, command_to_resume, new_run_folder, note_resumed, num_processes, saying_where
 from pufferlib.training.settings import from_command_line
 from pufferlib.training.tracking import Tracker
 from pufferlib.training.video import Videos, with_pictures

@@ -46,16 +46,21 @@ class FromFile:
 def from_command_line(config_type: type[Config], arguments: Sequence[str] | None = None) -> Config:
     """Return the settings for command-line arguments; print those that come from the environment's family.
 
-    arguments: by default, this program's. Raises the errors of ``settle``; the program exits if tyro cannot parse the
-    arguments.
+    arguments: by default, this program's. Raises the errors of ``settle``; the program exits if the arguments cannot be
+    parsed. Without tyro, ``plain_flags`` parses them.
     """
-    import tyro
-
     kind = make_dataclass(config_type.__name__, [], bases=(FromFile, config_type), frozen=True)
     kind.__doc__ = config_type.__doc__
 
     def parse(arguments: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(vars(tyro.cli(kind, args=whole_numbers(kind, arguments), default=kind(**defaults))))
+        arguments = whole_numbers(kind, arguments)
+        try:
+            import tyro
+        except ImportError:
+            from pufferlib.training.plain_flags import plain_flags
+
+            return plain_flags(kind, arguments, defaults)
+        return dict(vars(tyro.cli(kind, args=arguments, default=kind(**defaults))))
 
     config, note = settle(config_type, parse, arguments)
     if note:

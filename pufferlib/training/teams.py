@@ -1,4 +1,4 @@
-"""Teams: groups of an environment's agents that share a policy."""
+"""Teams: groups of an environment's agents that share a policy and its optimizer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pufferlib.errors import PlanError
+import torch
+from torch import Tensor
 
-__all__ = ["OF_A_TEAM", "teams_of"]
+from pufferlib.errors import PlanError
+from pufferlib.models import PRECISIONS, Actor
+from pufferlib.training.ddp import alike
+from pufferlib.training.schedules import rate_at
+from pufferlib.training.weights import aligned, begins_of
+
+__all__ = ["OF_A_TEAM", "Team", "require_settings", "teams_of"]
 
 OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # the keys of a table [teams.NAME]
 
@@ -52,3 +59,96 @@ def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
     """
     patterns: str | Sequence[str] = table.get("agents", (f"{name}_*", name))
     return [patterns] if isinstance(patterns, str) else patterns
+
+
+def require_settings(config: Any) -> None:
+    """Raise PlanError if ``config.schedule`` or a table in ``config.teams`` is invalid.
+
+    config: see ``device_runs.DeviceConfig``.
+    """
+    for table in ({"schedule": config.schedule}, *config.teams.values()):
+        if wrong := set(table) - set(OF_A_TEAM):
+            raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
+        rate_at(table.get("schedule", "constant"), 0.0, 0, 1)
+        for name in ("learning_rate", "entropy_coefficient"):
+            if not isinstance(table.get(name, 0.0), (int, float)):
+                raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
+
+
+class Team:
+    """A policy, its optimizer, and the agents that the policy plays.
+
+    agent_indices: these agents' indices in an environment. config: see ``device_runs.DeviceConfig``.
+    """
+
+    def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: Any) -> None:
+        table = config.teams.get(name, {})
+        self.name, self.actor = name, actor
+        neighbours = list(agent_indices) == list(
+            range(agent_indices[0], agent_indices[-1] + 1)
+        )  # adjacent rows need no copy
+        self.agent_indices = (
+            slice(agent_indices[0], agent_indices[-1] + 1)
+            if neighbours
+            else torch.tensor(agent_indices, device=config.device)
+        )
+        self.first_rate = table.get("learning_rate", config.learning_rate)
+        self.schedule = table.get("schedule", config.schedule)
+        self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
+        actor.precision = PRECISIONS[config.precision]
+        self.weights = aligned(actor.policy)
+        alike(self.weights)
+        self.rate = torch.tensor(self.first_rate, device=config.device)
+        on_device = self.weights.is_cuda
+        self.optimizer = torch.optim.Adam(
+            [self.weights],
+            self.rate if on_device else self.first_rate,
+            eps=1e-5,
+            capturable=on_device and config.graphs,
+            fused=True,
+        )
+
+    def rows_of(self, column: Tensor) -> Tensor:
+        """Return the team's rows, (steps * envs * agents, …), from a column (steps, envs, agents, …)."""
+        return column[:, :, self.agent_indices].flatten(0, 2)
+
+    def write(self, column: Tensor, rows: Tensor) -> None:
+        """Write the team's rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
+        column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.
+
+        Also accepts older checkpoints, whose vectors have no alignment gaps between the parameters.
+        """
+        moments = {
+            index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
+            for index, param_state in state["state"].items()
+        }
+        self.optimizer.load_state_dict({**state, "state": moments})
+        if self.weights.is_cuda:
+            self.optimizer.param_groups[0]["lr"] = self.rate  # loading replaced it with a copy
+
+    def _aligned(self, numbers: Tensor) -> Tensor:
+        """Return one of the optimizer's vectors, with a number for each weight, in the aligned layout of the weights.
+
+        Raises ValueError if its length does not match the weights.
+        """
+        if numbers.shape == self.weights.shape:
+            return numbers
+        parts = [part.numel() for part in self.actor.policy.parameters()]
+        if len(numbers) != sum(parts):
+            raise ValueError(f"{len(numbers)} numbers of an optimizer for {len(self.weights)} weights")
+        aligned_numbers = torch.zeros_like(self.weights)
+        for begin, part in zip(begins_of(parts), numbers.split(parts), strict=False):
+            aligned_numbers[begin : begin + len(part)] = part
+        return aligned_numbers
+
+    def set_rate(self, num_steps: int, total_steps: int) -> float:
+        """Set and return the scheduled learning rate after ``num_steps`` steps, without waiting for the device."""
+        rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
+        if self.weights.is_cuda:
+            self.rate.fill_(rate)
+        else:
+            self.optimizer.param_groups[0]["lr"] = rate
+        return rate

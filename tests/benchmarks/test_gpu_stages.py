@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from limited_imports import TORCH, limited
 from programs import running
 
 from benchmarks import gpu_stages
@@ -29,40 +30,13 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 # What `make gpu` may import: what lies on such a machine, and gymnasium, farama-notifications and pettingzoo of wheels.
 THERE = (
-    *("torch", "functorch", "torchgen", "numpy", "cupy", "cupy_backends", "cupyx", "fastrlock", "nvidia", "triton"),
-    *(
-        "Cython",
-        "cython",
-        "setuptools",
-        "_distutils_hack",
-        "pkg_resources",
-        "pytest",
-        "_pytest",
-        "hypothesis",
-        "psutil",
-    ),
-    *("gymnasium", "farama_notifications", "pettingzoo"),
+    *TORCH,
+    *("cupy", "cupy_backends", "cupyx", "fastrlock", "Cython", "cython", "setuptools", "_distutils_hack"),
+    *("pkg_resources", "pytest", "_pytest", "hypothesis", "psutil", "gymnasium", "farama_notifications", "pettingzoo"),
     # which these need:
-    *("typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "pluggy"),
-    *("iniconfig", "packaging", "pygments", "sortedcontainers", "attr", "attrs", "py", "cloudpickle", "_hypothesis_"),
+    *("packaging", "pluggy", "iniconfig", "pygments", "sortedcontainers", "attr", "attrs", "py", "cloudpickle"),
+    "_hypothesis_",
 )
-OURS = [str(ROOT / name) for name in (".", "tests/helpers", "examples/kernel")]
-BLOCK = f"""
-import os
-import sys
-from importlib.machinery import PathFinder
-
-class Some:
-    there = {{*sys.stdlib_module_names, *sys.builtin_module_names, *{THERE!r}}}
-    here = {{name.partition(".")[0] for folder in {OURS!r} for name in os.listdir(folder)}}
-
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        there = path is not None or top.startswith("_") or top in self.there | self.here
-        return PathFinder.find_spec(name, path, target) if there else None
-
-sys.meta_path[:] = [*(each for each in sys.meta_path if each is not PathFinder), Some()]
-"""
 
 
 @pytest.fixture
@@ -252,13 +226,10 @@ def test_wheels_are_asked_for_where_gymnasium_is_not(tmp_path: Path, monkeypatch
 
 def blocked(folder: Path) -> dict[str, str]:
     """Return an environment in which Python finds no more than a GPU machine has."""
-    (folder / "sitecustomize.py").write_text(BLOCK)
-    env = {**os.environ, "PYTHONPATH": str(folder)}
+    env = limited(folder, THERE, (".", "tests/helpers", "examples/kernel"))
     for module, status in (("rich", 1), ("numpy", 0)):
-        assert (
-            subprocess.run([sys.executable, "-c", f"import {module}"], env=env, capture_output=True).returncode
-            == status
-        )
+        done = subprocess.run([sys.executable, "-c", f"import {module}"], env=env, capture_output=True)
+        assert done.returncode == status
     return env
 
 

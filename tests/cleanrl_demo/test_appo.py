@@ -25,10 +25,12 @@ from counting_envs import Counting, Fragile, Marked
 from programs import running
 
 from cleanrl_demo import appo_ray, ppo
-from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
+from cleanrl_demo.appo_ray import Config, PolicyActor, train, vtrace
 from pufferlib.errors import PlanError, PlatformError, WorkerError
 from pufferlib.models import Actor, Origin
+from pufferlib.training import rollout_actor
 from pufferlib.training.fleet import Fleet, RolloutReport
+from pufferlib.training.lines import Lines, joined
 from pufferlib.training.plot import read
 from pufferlib.training.report import Report
 from pufferlib.training.session import environments
@@ -124,9 +126,9 @@ def alone(monkeypatch, config, env, index=0):
     """A rollout actor in this process, and what makes weights a reference that it fetches."""
     fetched = []
     ray = SimpleNamespace(get=lambda weights: fetched.append(1) or weights)
-    monkeypatch.setattr(appo_ray, "ray_module", lambda: ray)
-    monkeypatch.setattr(appo_ray, "node_name", lambda: "here")
-    actor = PolicyActor(index, appo_ray.packed(config, env, Origin(config.policy)))
+    monkeypatch.setattr(rollout_actor, "ray_module", lambda: ray)
+    monkeypatch.setattr(rollout_actor, "node_name", lambda: "here")
+    actor = PolicyActor(index, rollout_actor.packed(config, env, Origin(config.policy)))
     with environments(config, env) as vec:
         torch.manual_seed(1)
         policy = Actor(config.policy, vec.observation_layout, vec.single_action_space)

@@ -14,12 +14,11 @@ from gymnasium import spaces
 
 import pufferlib
 from cleanrl_demo.ppo import Config, Rollout, train
-from cleanrl_demo.ppo_cuda import ALIGNMENT, aligned
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 from pufferlib.training.evaluation import evaluate
-from pufferlib.training.minibatches import as_one
 from pufferlib.training.results import Episode, Episodes
+from pufferlib.training.weights import ALIGNMENT, aligned, as_one
 
 pytestmark = pytest.mark.beside
 

@@ -192,15 +192,16 @@ import os
 from pathlib import Path
 from tests.cleanrl_demo.test_ppo_cuda import config
 from cleanrl_demo import ppo_cuda
+from pufferlib.training import device_runs, session
 
-rank, run = int(os.environ["RANK"]), ppo_cuda.run
+rank, run = int(os.environ["RANK"]), session.run
 
 def noted(local_config, *arguments, run_config, **more):
     Path("{folder}", str(rank)).write_text(f"{{local_config.num_envs}} {{run_config.num_envs}}")
     return run(local_config, *arguments, run_config=run_config, **more)
 
-ppo_cuda.run = noted
-ppo_cuda.free_nbytes = lambda device: (1.2e6, 0.8e6)[rank]
+session.run = noted
+device_runs.free_nbytes = lambda device: (1.2e6, 0.8e6)[rank]
 ppo_cuda.train(config(num_envs="auto", total_steps=4000, runs="{folder}/runs"))
 """
 

@@ -34,6 +34,7 @@ from pufferlib.population import (
     product,
 )
 from pufferlib.population.games import GameEnv
+from pufferlib.training import self_play
 from pufferlib.training.oracles import LearnedOracle
 
 pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
@@ -285,8 +286,8 @@ def test_the_diff_to_ppo_is_the_population() -> None:
     for file in (plain, ours):  # but for what they say of themselves
         del file[: file.index("from __future__ import annotations")]
     changed = [line for line in difflib.ndiff(plain, ours) if line[0] in "+-"]
-    assert len(changed) < 130
-    assert sum(line[0] == "-" for line in changed) < 15
+    assert len(changed) < 60
+    assert sum(line[0] == "-" for line in changed) < 10
     assert not {line for line in plain if line.startswith("def ")} - set(ours)
 
 
@@ -303,7 +304,7 @@ SMALL = ppo_selfplay.Config(
 def test_self_play_keeps_past_selves_and_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ppo_selfplay, "VERSUS_EPISODES", 2)
+    monkeypatch.setattr(self_play, "VERSUS_EPISODES", 2)
     learners: list[Any] = []
     make = ppo_selfplay.make_learner
     monkeypatch.setattr(ppo_selfplay, "make_learner", lambda *args: learners.append(make(*args)) or learners[-1])
@@ -319,7 +320,7 @@ def test_teams_sit_together_and_one_seat_is_refused() -> None:
     tag = {"num_taggers": 2, "num_runners": 1, "episode_length": 8, "grid_length": 4}
     config = replace(SMALL, env="tag/grid", env_kwargs=tag, teams=True, total_steps=300, num_past=1, runs=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ppo_selfplay, "VERSUS_EPISODES", 2)
+        patch.setattr(self_play, "VERSUS_EPISODES", 2)
         matchups: list[Any] = []
         versus = ppo_selfplay.versus
         patch.setattr(ppo_selfplay, "versus", lambda *args: matchups.append(versus(*args)) or matchups[-1])

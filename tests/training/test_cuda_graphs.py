@@ -21,6 +21,7 @@ from pufferlib.errors import PlanError
 from pufferlib.models import MLP
 from pufferlib.training import cuda_graphs
 from pufferlib.training.cuda_graphs import GraphedIteration
+from pufferlib.training.minibatches import require_shuffled
 from pufferlib.training.planner import most_nbytes
 from pufferlib.training.session import torch_set_up
 from tests.cleanrl_demo.test_ppo_cuda import config, played
@@ -206,14 +207,14 @@ def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
         (config(**on_gpu, graphs=False), [1, 2**31], "a rollout has 2,147,483,648 rows of a team, and 2,147,483,647"),
     ):
         with pytest.raises(PlanError, match=f"{message}.*; use fewer num_envs, or a shorter rollout_length"):
-            ppo_cuda.require_shuffled(settings, of_teams)
+            require_shuffled(settings, of_teams)
     for settings, of_teams in (
         (config(**on_gpu), [rows]),
         (config(**on_gpu, graphs=False), [2**31 - 1, 2**31 - 1]),
         (config(num_epochs=4), [2**40]),
         (config(a2c_cuda.Config, device="cuda"), [2**40]),
     ):
-        ppo_cuda.require_shuffled(settings, of_teams)
+        require_shuffled(settings, of_teams)
 
 
 def test_a_run_is_asked_how_much_it_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:

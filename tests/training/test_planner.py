@@ -12,6 +12,8 @@ import torch
 import pufferlib
 from cleanrl_demo import a2c_cuda, ppo_cuda
 from pufferlib.errors import PlanError
+from pufferlib.training import device_runs
+from pufferlib.training.device_runs import num_envs_that_fit
 from pufferlib.training.planner import Account, as_many_as_fit, measured, most_nbytes
 from pufferlib.training.runs import read_config
 from tests.cleanrl_demo.test_ppo_cuda import config
@@ -111,21 +113,21 @@ def test_what_trainers_take_is_predicted(trainer: Any, monkeypatch: pytest.Monke
         ratios.append(needs.nbytes(300) / (most_nbytes(trial, 300, device, 1e12) or 0))
         return 1, needs
 
-    monkeypatch.setattr(ppo_cuda, "as_many_as_fit", compare)
-    ppo_cuda.num_envs_that_fit(config(trainer.Config, separate=True), None, trainer.update)
+    monkeypatch.setattr(device_runs, "as_many_as_fit", compare)
+    num_envs_that_fit(config(trainer.Config, separate=True), trainer.Learner, trainer.begin)
     assert 0.9 < ratios[0] < 1.1
 
 
 def test_processes_together_take_no_more_than_play_total_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(total_steps=2400, rollout_length=10)  # of three agents
-    assert ppo_cuda.num_envs_that_fit(settings) == 80
+    assert num_envs_that_fit(settings, ppo_cuda.Learner, ppo_cuda.begin) == 80
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert ppo_cuda.num_envs_that_fit(settings) == 40
+    assert num_envs_that_fit(settings, ppo_cuda.Learner, ppo_cuda.begin) == 40
 
 
 def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is the run that has it from the beginning: planning leaves nothing behind."""
-    monkeypatch.setattr(ppo_cuda, "free_nbytes", lambda device: 1.2e6)
+    monkeypatch.setattr(device_runs, "free_nbytes", lambda device: 1.2e6)
     settings = config(num_envs="auto", total_steps=2000, runs=str(tmp_path))
     result = ppo_cuda.train(settings)
     assert result.run_folder is not None
@@ -140,9 +142,9 @@ def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [True, False])
 def test_on_a_gpu_a_run_takes_no_more_than_was_free(graphs: bool, cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ppo_cuda, "free_nbytes", lambda device: 2e9)
+    monkeypatch.setattr(device_runs, "free_nbytes", lambda device: 2e9)
     settings = config(device=cuda, graphs=graphs, num_envs="auto", total_steps=10_000_000)
-    num_envs = ppo_cuda.num_envs_that_fit(settings)
+    num_envs = num_envs_that_fit(settings, ppo_cuda.Learner, ppo_cuda.begin)
     before = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
     result = ppo_cuda.train(replace(settings, num_envs=num_envs))

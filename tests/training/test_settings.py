@@ -291,3 +291,43 @@ def test_a_file_may_name_the_trainer(folder):
     assert "__ppo_lstm__" in run.name and algorithm_in(run) == algorithm_in(run / "config.json") == "ppo_lstm"
     assert main(["train", "--config", str(run), "--seed", "4"]) == 0
     assert sum("__ppo_lstm__4__" in path.name for path in (folder / "runs").iterdir()) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- without tyro
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "--num-envs 8 --track --no-defaults",
+        "--num_envs=1e2 --seed 7 --total-steps 100_000",
+        "--num-workers None --step-timeout 2 --reward-clip 0.5 --runs None",
+        "--video-envs 0 2 --schedule cosine --policy 7",
+        "--env other --config own.toml --gamma 0.5",
+    ],
+)
+def test_flags_mean_the_same_without_tyro(words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "own.toml").write_text("num_envs = 3\nlearning_rate = 1\n")
+    words = words.replace("other", "CartPole-v1")
+    expected = config(words)
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert config(words) == expected
+    assert {name: type(value) for name, value in vars(config(words)).items()} == {
+        name: type(value) for name, value in vars(expected).items()
+    }
+
+
+def test_tables_are_pairs_without_tyro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert config("--env-kwargs size 5 name a-b --policy-kwargs").env_kwargs == {"size": 5, "name": "a-b"}
+    for words, error in (("--env-kwargs size", "--env-kwargs: expected pairs"), ("--nonsense 1", "--nonsense")):
+        with pytest.raises(SystemExit):
+            config(words)
+        assert error in capsys.readouterr().err
+    with pytest.raises(PlanError, match="the command line has gamma='high'; it takes a number"):
+        config("--gamma high")
+    with pytest.raises(SystemExit):
+        config("--help")
+    text = capsys.readouterr().out
+    assert "--num-envs VALUE" in text and "--no-track" in text and "default: 0.99" in text

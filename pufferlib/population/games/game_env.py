@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
 
 from pufferlib.errors import ActionError, PlanError
 from pufferlib.population.games.sequence_form import SequenceForm
 from pufferlib.population.games.trees import Game, load_game, tensor_of
 
 __all__ = ["GameEnv"]
+
+if TYPE_CHECKING or find_spec("pettingzoo") is not None:
+    from pettingzoo import ParallelEnv
+else:  # populations can be imported without PettingZoo
+    Agent, Observation, Action = TypeVar("Agent"), TypeVar("Observation"), TypeVar("Action")
+
+    class ParallelEnv(Generic[Agent, Observation, Action]):
+        """A stand-in for PettingZoo's class, with nothing of its own."""
 
 
 class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
