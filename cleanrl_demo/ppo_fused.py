@@ -25,12 +25,11 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.ppo import SCHEDULES
 from cuda_ext.learner.fused import TERMS, FusedLearner, Rows, Settings
 from pufferlib.errors import PlanError
 from pufferlib.models import MLP, Origin
-from pufferlib.training.results import Result
-from pufferlib.training.session import RunConfig, Session, main, resumed, run
+from pufferlib.training import SCHEDULES, Result, RunConfig, Session, main, rate_at, resumed, run
+from pufferlib.training.results import charts_of_stats
 
 UNITS = ("rows", "environments")
 
@@ -86,21 +85,6 @@ class Config(RunConfig):
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         self.require("(): nothing is filmed here; ppo_cuda films", lambda value: not value, "video_envs")
-
-
-def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
-    """Train a policy, evaluate it on fresh seeds, and return the result.
-
-    env: a KernelEnv to use instead of config.env.
-    """
-    return run(config, Learner, learn, env=env)
-
-
-def resume(
-    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
-) -> tuple[Config, Result]:
-    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
-    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
 class Learner:
@@ -209,23 +193,6 @@ class Rollout:
         return np.array_split(order, max(1, round(len(order) / self.config.minibatch_size)))
 
 
-def learn(session: Session, learner: Learner, config: Config) -> None:
-    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
-    vec: Any = session.vec
-    rollout = Rollout(vec, learner, config)
-    for last_step in session.stretches():
-        rollout.begin()
-        while session.goes_on(last_step):
-            session.report.phase("environments")
-            rollout.play()
-            session.report.phase("learning")
-            progress = min(1.0, learner.num_steps / config.total_steps)
-            rate = config.learning_rate * SCHEDULES[config.schedule](progress)
-            losses = update(learner, rollout, rate)
-            learner.num_steps += int(rollout.masks.sum())
-            session.report.update(learner.num_steps, {**losses, "charts/learning_rate": rate, **charts(vec)})
-
-
 def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str, float]:
     """Train on a rollout for ``num_epochs`` epochs; return the last epoch's mean losses, keyed by TensorBoard name.
 
@@ -239,13 +206,37 @@ def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str
     return {f"losses/{name}": mean for name, mean in zip(TERMS, means, strict=True)}
 
 
-def charts(vec: Any) -> dict[str, float]:
-    """Return means over the episodes that have ended since the last call, keyed by TensorBoard name."""
-    episodes = vec.episode_stats(reset=True)
-    if not episodes.num_episodes:
-        return {}
-    score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
-    return {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length, **score}
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
+    vec: Any = session.vec
+    rollout = Rollout(vec, learner, config)
+    for last_step in session.stretches():
+        rollout.begin()
+        while session.goes_on(last_step):
+            session.report.phase("environments")
+            rollout.play()
+            session.report.phase("learning")
+            lrnow = rate_at(config.schedule, config.learning_rate, learner.num_steps, config.total_steps)
+            losses = update(learner, rollout, lrnow)
+            learner.num_steps += int(rollout.masks.sum())
+            episodes = vec.episode_stats(reset=True)
+            charts = charts_of_stats(episodes) if episodes.num_episodes else {}
+            session.report.update(learner.num_steps, {**losses, "charts/learning_rate": lrnow, **charts})
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return the result.
+
+    env: a KernelEnv to use instead of config.env.
+    """
+    return run(config, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Resume the run in a folder (see ``session.resumed``); return its settings and its result."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
 if __name__ == "__main__":

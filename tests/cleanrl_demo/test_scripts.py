@@ -32,6 +32,7 @@ FLAGS = {
     "dqn": "--total-steps 300 --learning-starts 100 --no-keep-buffer --policy-kwargs hidden_size 16",
     "ppo_cuda": "--env ocean/squared --device host --num-envs 8 --separate --rollout-length 8 --total-steps 200",
     "a2c_cuda": "--env ocean/squared --device host --num-envs auto --env-kwargs distance 2 --total-steps 200",
+    "ppo_fused": "--device host --num-envs 8 --rollout-length 8 --total-steps 200",
     "appo_ray": "--num-actors 1 --num-envs 4 --rollout-length 8 --total-steps 200",
 }
 MAIN = """
