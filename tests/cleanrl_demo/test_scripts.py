@@ -79,7 +79,7 @@ def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
     assert configs["a2c_cuda"]["num_envs"] > 1 and configs["a2c_cuda"]["env_kwargs"] == {"distance": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_appo_needs_ray_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "")
     installed = find_spec("ray")

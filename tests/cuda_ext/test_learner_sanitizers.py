@@ -75,6 +75,7 @@ int main() {
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers_report_nothing(sanitizer: str, tmp_path: Path) -> None:
     assert kernel_programs.run(PROGRAM, tmp_path, sources.FOLDER, sanitizer) == (0, "")
@@ -86,7 +87,7 @@ FAULTS = {  # sanitizer, and what it would report
 }
 
 
-@pytest.mark.parametrize("sanitizer", FAULTS)
+@pytest.mark.parametrize("sanitizer", [pytest.param("address,undefined", marks=pytest.mark.long), "thread"])
 def test_a_fault_would_be_reported(sanitizer: str, tmp_path: Path) -> None:
     sound, unsound = FAULTS[sanitizer]
     header = (sources.FOLDER / "learner" / "main.h").read_text()

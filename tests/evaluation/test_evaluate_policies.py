@@ -73,11 +73,11 @@ def continuous() -> Any:
 
 KINDS = [
     ("mlp", Chaotic, 16),
-    ("mlp", Chaotic, 5),
+    pytest.param("mlp", Chaotic, 5, marks=pytest.mark.long),
     ("mlp", continuous, 16),
-    ("lstm", Chaotic, 16),
+    pytest.param("lstm", Chaotic, 16, marks=pytest.mark.long),
     ("lstm", Chaotic, 3),
-    pytest.param("cnn", image, 5, marks=pytest.mark.slow),
+    pytest.param("cnn", image, 5, marks=pytest.mark.long),
 ]
 
 
