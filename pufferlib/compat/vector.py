@@ -57,22 +57,37 @@ ARGUMENTS = ("num_workers", "batch_size", "zero_copy", "overwork", "sync_traj", 
 class _Creator:
     """A creator of one environment, with its arguments, that passes ``buf`` and ``seed`` only if they are accepted.
 
-    ``env``: the environment that it made last in this process.
+    A creator that takes any keyword gets both in programs for version 3, and is called again without those that a
+    TypeError names. seed: None offers neither. ``env``: the environment that it made last in this process.
     """
 
-    def __init__(self, creator: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], seed: int) -> None:
+    def __init__(
+        self, creator: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], seed: int | None
+    ) -> None:
         self.creator, self.args, self.kwargs, self.seed = creator, args, kwargs, seed
         self.env: Any = None
 
     def __call__(self) -> Any:
-        names = parameters_of(self.creator) or ()
-        offered = {"buf": None, "seed": self.seed}
+        names, takes_any = parameters_of(self.creator)
+        if takes_any and version_of_creator(self.creator) == 3:
+            names = {*names, "buf", "seed"}
+        offered = {} if self.seed is None else {"buf": None, "seed": self.seed}
         extra = {name: value for name, value in offered.items() if name in names and name not in self.kwargs}
-        env = self.creator(*self.args, **self.kwargs, **extra)
+        env = self._create(extra)
         if not isinstance(env, KINDS):
+            _close(env)
             raise _not_puffer(env)
         self.env = env
         return env
+
+    def _create(self, extra: Mapping[str, Any]) -> Any:
+        try:
+            return self.creator(*self.args, **self.kwargs, **extra)
+        except TypeError as error:
+            fitting = {name: extra[name] for name in extra if f"unexpected keyword argument '{name}'" not in str(error)}
+            if len(fitting) == len(extra):
+                raise
+        return self._create(fitting)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "env": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -26,21 +27,31 @@ def version_of_creator(creator: Callable[..., Any]) -> int:
     """Return the version whose backends call a creator with exactly the parameters that this creator has.
 
     Version 3 passes ``buf`` and ``seed``, version 2 ``buf``, and version 1 neither. If the creator takes any keyword
-    argument, the program's imports decide, and without any sign the result is 3.
+    argument and does not name ``seed``, the program's imports decide, and without any sign the result is 3.
     """
-    names = parameters_of(creator)
-    if names is None:
+    names, takes_any = parameters_of(creator)
+    if takes_any and "seed" not in names:
         return version_of_imports() or 3
     return 3 if "seed" in names else 2 if "buf" in names else version_of_imports() or 1
 
 
-def parameters_of(creator: Callable[..., Any]) -> set[str] | None:
-    """Return the names that a creator accepts as keywords; None if it accepts any, or if that cannot be found out."""
+def parameters_of(creator: Callable[..., Any]) -> tuple[set[str], bool]:
+    """Return the keywords that a creator names, and whether it accepts any others.
+
+    Without a signature, as in some extension modules, the result is no names and False.
+    """
     try:
-        parameters = inspect.signature(creator).parameters.values()
+        parameters = inspect.signature(_constructor(creator)).parameters.values()
     except (TypeError, ValueError):
-        return None
+        return set(), False
     names = {item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}
-    if any(item.kind is item.VAR_KEYWORD for item in parameters) and not names & {"buf", "seed"}:
-        return None
-    return names
+    return names, any(item.kind is item.VAR_KEYWORD for item in parameters)
+
+
+def _constructor(creator: Any) -> Any:
+    """Return ``__init__`` in place of a class that defines it: a PufferEnv's ``__new__`` accepts any argument."""
+    if isinstance(creator, functools.partial):
+        return functools.partial(_constructor(creator.func), *creator.args, **creator.keywords)
+    if isinstance(creator, type) and creator.__init__ is not object.__init__:  # type: ignore[misc]
+        return functools.partial(creator.__init__, None)  # type: ignore[misc]
+    return creator

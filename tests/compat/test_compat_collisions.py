@@ -171,5 +171,13 @@ def test_creators_tell_their_version() -> None:
     def of_2(size: int = 1, buf: Any = None) -> None: ...
     def of_3(buf: Any = None, seed: int = 0) -> None: ...
     def of_any(**kwargs: Any) -> None: ...
+    def of_2_or_3(buf: Any = None, **kwargs: Any) -> None: ...
 
-    assert [version_of_creator(creator) for creator in (of_1, of_2, of_3, of_any)] == [1, 2, 3, 3]
+    class OfNone:
+        pass
+
+    class WithNew(Native):
+        pass
+
+    creators = (of_1, of_2, of_3, of_any, of_2_or_3, OfNone, WithNew)
+    assert [version_of_creator(creator) for creator in creators] == [1, 2, 3, 3, 3, 1, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -301,6 +302,41 @@ def test_calls_out_of_order() -> None:
 def swallowing(**kwargs: Any) -> Any:
     """A creator that accepts buf and drops it, with which version 3 returns zeros."""
     return pufferlib.emulation.GymnasiumPufferEnv(env_creator=Counter)
+
+
+class NativeSubclass(Native):
+    pass
+
+
+@pytest.mark.parametrize(
+    "creator",
+    [
+        Native,
+        NativeSubclass,
+        functools.partial(NativeSubclass, 1),
+        lambda **kwargs: Native(**kwargs),
+        lambda buf=None, **kwargs: Native(buf=buf, **kwargs),
+    ],
+    ids=["class", "subclass", "partial", "any keyword", "buf and any keyword"],
+)
+def test_each_environment_has_its_own_construction_seed(creator: Any) -> None:
+    with pufferlib.vector.make(creator, num_envs=3, backend=Serial, seed=100) as vecenv:
+        assert [info["construction_seed"] for info in vecenv.reset(7)[1]] == [100, 101, 102]
+
+
+def test_a_creator_that_passes_its_keywords_on_gets_only_those_that_are_known() -> None:
+    def of_version_1(**kwargs: Any) -> Any:
+        return pufferlib.emulation.GymnasiumPufferEnv(Counter(**kwargs))
+
+    def of_version_2(buf: Any = None, **kwargs: Any) -> Any:
+        return pufferlib.emulation.GymnasiumPufferEnv(Counter(**kwargs), buf=buf)
+
+    for creator in (of_version_1, of_version_2):
+        with pufferlib.vector.make(creator, env_kwargs={"length": 1}, num_envs=2, backend=Serial) as vecenv:
+            vecenv.reset()
+            assert vecenv.step(np.zeros(2, int))[2].all()
+    with pytest.raises(TypeError, match="'size'"):
+        pufferlib.vector.make(of_version_1, env_kwargs={"size": 1}, backend=Serial)
 
 
 def test_creators_that_swallow_buf() -> None:
