@@ -30,8 +30,8 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         environment is seeded by ``reset``.
 
     Returned observations are the buffer itself, of shape (1, \\*shape), which the next step overwrites; in programs for
-    version 1, its only row. Workers step ``env`` directly, unless a subclass defines ``step``
-    or ``reset``.
+    version 1, its only row. Workers step ``env`` directly, unless a subclass defines ``step``, ``reset``, ``notify`` or
+    ``close``.
 
     Raises ValueError or TypeError unless there is exactly one of env and env_creator; SpaceError for spaces without a
     layout.
@@ -141,6 +141,9 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
 
     def as_rows(self, **arguments: Any) -> RowEnv:
         """Return the environment as a RowEnv for a worker. arguments: as for ``pufferlib.wrap``."""
-        kind = type(self)
-        is_plain = kind.step is GymnasiumPufferEnv.step and kind.reset is GymnasiumPufferEnv.reset
-        return GymnasiumRows(self._source if is_plain else FlatEnv(self), **arguments)
+        return GymnasiumRows(FlatEnv(self) if self.overrides(GymnasiumPufferEnv) else self._source, **arguments)
+
+    def take_rows(self, *rows: Array) -> bool:
+        """Take the row of a step that was played without this object; return whether it ends the episode."""
+        self.done = super().take_rows(*rows)
+        return self.done

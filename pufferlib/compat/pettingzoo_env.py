@@ -11,13 +11,14 @@ from gymnasium import spaces
 
 from pufferlib.compat.exceptions import APIUsageError, InvalidAgentError, raises_usage_errors
 from pufferlib.compat.puffer_env import set_buffers
-from pufferlib.compat.sources import Buffered, Emulated, ParallelSource, copy_row
+from pufferlib.compat.sources import Buffered, Emulated, FlatParallelEnv, ParallelSource, copy_row
 from pufferlib.compat.structs import emulate_action_space, is_emulated, make_object, structure_of
 from pufferlib.emulation.by_agent import split_reset
 from pufferlib.emulation.pettingzoo_rows import PettingZooRows
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.emulation.single_agent import Resetter
 from pufferlib.layout import action_layout, observation_layout
+from pufferlib.util.annotations import Array
 
 __all__ = ["PettingZooPufferEnv"]
 
@@ -30,7 +31,8 @@ class PettingZooPufferEnv(Buffered):
         and 1, and not used.
 
     ``reset`` and ``step`` return dicts with all possible agents, whose observations are views of their rows. The spaces
-    are those of the first possible agent. Workers step ``env`` directly, without this class.
+    are those of the first possible agent. Workers step ``env`` directly, unless a subclass defines ``step``, ``reset``,
+    ``notify`` or ``close``.
 
     Raises ValueError or TypeError unless there is exactly one of env and env_creator; SpaceError for spaces without a
     layout; APIUsageError for an environment without ``possible_agents``.
@@ -195,4 +197,13 @@ class PettingZooPufferEnv(Buffered):
 
     def as_rows(self, **arguments: Any) -> RowEnv:
         """Return the environment as a RowEnv for a worker. arguments: as for ``pufferlib.wrap``."""
-        return PettingZooRows(self._source, **{"action_mask": False, **arguments})
+        source = self._source
+        if self.overrides(PettingZooPufferEnv):
+            source = ParallelSource(FlatParallelEnv(self), self.possible_agents)
+        return PettingZooRows(source, **{"action_mask": False, **arguments})
+
+    def take_rows(self, *rows: Array) -> bool:
+        """Take the rows of a step that was played without this object; return whether they end the episode."""
+        self.all_done = super().take_rows(*rows)
+        self.mask = {agent: bool(self.masks[index]) for agent, index in self._index_of.items()}
+        return self.all_done

@@ -13,9 +13,21 @@ from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
 from pufferlib.util.annotations import Array
 
-__all__ = ["AGENTS_ABSENT", "Buffered", "Emulated", "FlatEnv", "ParallelSource", "StoredEnv", "copy_row"]
+__all__ = [
+    "AGENTS_ABSENT",
+    "Buffered",
+    "Emulated",
+    "FlatEnv",
+    "FlatParallelEnv",
+    "ParallelSource",
+    "StoredEnv",
+    "copy_row",
+]
 
 AGENTS_ABSENT = "agents_absent"  # in an environment's info: the indices of the agents that are absent from a reset
+
+
+_CALLED = ("reset", "step", "notify", "close")  # the methods of a wrapper that a vecenv calls
 
 
 class Buffered:
@@ -27,6 +39,21 @@ class Buffered:
     truncations: Array  # bool
     masks: Array  # bool: the agent is present
     actions: Array
+    initialized: bool
+
+    def take_rows(
+        self, observations: Array, rewards: Array, terminals: Array, truncations: Array, masks: Array
+    ) -> bool:
+        """Take the rows of a step that was played without this object; return whether they end the episode."""
+        self.observations[...], self.rewards[...] = observations, rewards
+        self.terminals[...], self.truncations[...], self.masks[...] = terminals, truncations, masks
+        self.initialized = True
+        return bool((terminals | truncations | ~masks).all())
+
+    def overrides(self, kind: type) -> bool:
+        """Return whether a subclass of ``kind`` defines what workers would not call if they stepped ``env`` itself."""
+        own = type(self)
+        return any(getattr(own, name, None) is not getattr(kind, name, None) for name in _CALLED)
 
 
 class Emulated(dict[str, Any]):
@@ -83,6 +110,34 @@ class FlatEnv:
 
     def _row(self, observation: Any) -> Any:
         return observation.reshape(self.observation_space.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class FlatParallelEnv:
+    """A wrapper of several agents as a parallel environment with the wrapper's spaces and its present agents.
+
+    ``env`` is the wrapper. Other attributes are the wrapper's.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def reset(self, seed: int | None = None) -> tuple[Any, Any]:
+        """Reset the environment; return its observations and infos."""
+        observations, infos = self.env.reset() if seed is None else self.env.reset(seed)
+        return self._present(observations), infos
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        """Step the environment; return its five values."""
+        *values, infos = self.env.step(actions)
+        return *map(self._present, values), infos
+
+    def _present(self, values: Any) -> dict[Any, Any]:
+        return {agent: values[agent] for agent, is_present in self.env.mask.items() if is_present and agent in values}
 
     def __getattr__(self, name: str) -> Any:
         if name == "env":

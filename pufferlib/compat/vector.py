@@ -19,7 +19,6 @@ from pufferlib.compat.sources import AGENTS_ABSENT
 from pufferlib.compat.spaces import Tuple, joint_space
 from pufferlib.compat.versions import parameters_of, version_of_creator
 from pufferlib.environment import PufferEnv
-from pufferlib.errors import PufferError
 from pufferlib.util.annotations import Array
 
 __all__ = [
@@ -58,7 +57,8 @@ class _Creator:
     """A creator of one environment, with its arguments, that passes ``buf`` and ``seed`` only if they are accepted.
 
     A creator that takes any keyword gets both in programs for version 3, and is called again without those that a
-    TypeError names. seed: None offers neither. ``env``: the environment that it made last in this process.
+    TypeError names. seed: None offers neither. ``env``: the environment that it made last in this process. ``unused``:
+    an environment that the next call returns.
     """
 
     def __init__(
@@ -66,8 +66,12 @@ class _Creator:
     ) -> None:
         self.creator, self.args, self.kwargs, self.seed = creator, args, kwargs, seed
         self.env: Any = None
+        self.unused: Any = None
 
     def __call__(self) -> Any:
+        if self.unused is not None:
+            env, self.unused = self.unused, None
+            return env
         names, takes_any = parameters_of(self.creator)
         if takes_any and version_of_creator(self.creator) == 3:
             names = {*names, "buf", "seed"}
@@ -90,7 +94,7 @@ class _Creator:
         return self._create(fitting)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "env": None}
+        return {**vars(self), "env": None, "unused": None}
 
 
 def _not_puffer(env: object) -> APIUsageError:
@@ -139,14 +143,15 @@ class _Vectorized:
         Raises APIUsageError for impossible counts and for environments that are not wrapped for PufferLib; WorkerError
         if an environment cannot be made.
         """
+        creators = _one_each_env(list(env_creators), env_args, env_kwargs, num_envs)
         num_workers = num_envs if num_workers is None else num_workers
         batch_size = num_envs if batch_size is None else batch_size
         base = 0 if seed is None else int(seed)
         self._creators = [
-            _Creator(creator, args, kwargs, base + index)
-            for index, (creator, args, kwargs) in enumerate(zip(env_creators, env_args, env_kwargs, strict=True))
+            item[0] if isinstance(item[0], _Creator) else _Creator(*item, base + index)
+            for index, item in enumerate(zip(*creators, strict=True))
         ]
-        in_turn = zero_copy and sync_traj and version_of_creator(env_creators[0]) == 3
+        in_turn = zero_copy and sync_traj and version_of_creator(self._creators[0].creator) == 3
         backend = self._backend
         if backend == "multiprocessing" and not in_turn and batch_size < num_envs:
             backend = "pool"
@@ -180,8 +185,8 @@ class _Vectorized:
         if self._ids_by_worker and self.num_agents % self.num_workers == 0:
             self.agent_ids = self.agent_ids.reshape(self.num_workers, -1)
         self.actions: Any = None  # the last ones sent
-        self._everyone = np.ones(vec.agents_per_batch, bool)
         self._batch: Any = None
+        self._masks: Any = None
 
     @property
     def num_envs(self) -> int:
@@ -191,9 +196,11 @@ class _Vectorized:
     @property
     def driver_env(self) -> Any:
         """The first environment if it runs in this process; else one that is made on first use and never stepped."""
+        creator = self._creators[0]
+        if creator.env is not None:
+            return self.envs[0]
         if self._driver is None:
-            creator = self._creators[0]
-            self._driver = copy.copy(creator)() if creator.env is None else creator.env
+            self._driver = copy.copy(creator)()
         return self._driver
 
     @property
@@ -203,7 +210,15 @@ class _Vectorized:
 
     @property
     def envs(self) -> list[Any]:
-        """The environments of this process."""
+        """The environments of this process.
+
+        Wrappers have the rows of the last batch in their arrays and ``done``, as of this access.
+        """
+        if self._batch is not None and self._creators[0].env is not None and not self._is_native:
+            batch, n = self._batch, self.vecenv.agents_per_env
+            arrays = batch.observations, batch.rewards, batch.terminations, batch.truncations, self._masks
+            for index, env_id in enumerate(batch.env_ids.tolist()):
+                self._creators[env_id].env.take_rows(*(array[index * n : index * n + n] for array in arrays))
         return [creator.env for creator in self._creators if creator.env is not None]
 
     @property
@@ -236,14 +251,15 @@ class _Vectorized:
         batch = self._batch = self.vecenv.recv()
         self.flag = SEND
         infos = batch.infos.copy()
-        masks = self._everyone
         if self._is_native:
             masks = batch.masks
         elif self.vecenv.multi_agent:
             infos, masks = self._by_environment(batch)
-        elif self._begins:
-            infos = _one_each(infos, batch.env_ids)
-        self._begins = False
+        else:
+            masks = np.ones(len(batch.masks), bool)
+            if self._begins:
+                infos = _one_each(infos, batch.env_ids)
+        self._begins, self._masks = False, masks
         return (
             batch.observations,
             batch.rewards,
@@ -255,26 +271,32 @@ class _Vectorized:
         )
 
     def _by_environment(self, batch: Any) -> tuple[list[dict[str, Any]], Array]:
-        """Return one info for each environment that has any, with agents' infos by name, and the masks."""
+        """Return infos of agents by name, for each environment that has any, or after a reset for all; and the masks.
+
+        An agent's info has the ``env_id``. The environment's own infos, and then also the ``env_id``, lie next to
+        agents.
+        """
         vec = self.vecenv
         masks = batch.masks.reshape(-1, vec.agents_per_env)
         begins = ~masks.any(1)
         if begins.any():
             masks = masks.copy()
             masks[begins] = True
-        infos: dict[int, dict[str, Any]] = {}
+        infos: dict[int, dict[str, Any]] = {env_id: {} for env_id in batch.env_ids.tolist()}
         for info in batch.infos:
-            of_env = infos.setdefault(info["env_id"], {"env_id": info["env_id"]})
+            of_env = infos[info["env_id"]]
             if "agent_id" in info:
                 name = vec.agent_names[info["agent_id"] % vec.agents_per_env]
-                of_env[name] = {key: value for key, value in info.items() if key not in ("env_id", "agent_id")}
+                of_env[name] = {key: value for key, value in info.items() if key != "agent_id"}
                 continue
-            of_env.update(info)
-            of_env.update(of_env.pop("common", {}))  # where ParallelSource puts infos of no agent
-            absent = of_env.pop(AGENTS_ABSENT, None)
+            common = dict(info.get("common", {}))  # where ParallelSource puts infos of no agent
+            absent = common.pop(AGENTS_ABSENT, None)
             if absent is not None:
                 masks[batch.env_ids.tolist().index(info["env_id"]), absent] = False
-        return list(infos.values()), masks.reshape(-1)
+            if common:
+                of_env.update({key: value for key, value in info.items() if key not in ("env", "common")})
+                of_env.update(common)
+        return [info for info in infos.values() if info or self._begins], masks.reshape(-1)
 
     @raises_usage_errors
     def send(self, actions: Any) -> None:
@@ -338,7 +360,8 @@ class _Vectorized:
     @property
     def masks(self) -> Any:
         """The masks of the last batch."""
-        return self._last().masks
+        self._last()
+        return self._masks
 
     def _last(self) -> Any:
         if self._batch is None:
@@ -409,23 +432,28 @@ def make(
     backend: Serial, Multiprocessing or Ray, as classes or words; or PufferEnv, which returns the only environment
         itself, as its own vecenv. By default, PufferEnv for a PufferEnv, as in versions 2 and 3, else Serial, as in
         version 1.
-    seed, and the other arguments: as for the backends; num_workers and batch_size may also be "auto".
+    seed, and the other arguments: as for the backends; num_workers and batch_size may also be "auto". An environment
+    that is returned itself gets the seed only if it is not None.
 
     Raises APIUsageError for other arguments and impossible counts, and the errors of the backends.
     """
     unknown = [name for name in kwargs if name not in ARGUMENTS]
     if unknown:
         raise APIUsageError(f"Invalid argument: {unknown[0]}; make takes {', '.join(ARGUMENTS)} besides its parameters")
-    if not isinstance(num_envs, (int, np.integer)) or isinstance(num_envs, bool) or num_envs < 1:
-        raise APIUsageError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
-    num_envs = int(num_envs)
     creators, args, keywords = _one_each_env(env_creator_or_creators, env_args, env_kwargs, num_envs)
     kind = _backend_of(backend)
     if kind is PufferEnv or kind is None:
-        env = _native(creators[0], args[0], keywords[0], num_envs, must=kind is PufferEnv)
-        if env is not None:
+        creator = creators[0] = _Creator(creators[0], args[0], keywords[0], seed)
+        env = _native(creator, num_envs, must=kind is PufferEnv)
+        if isinstance(env, BufferedEnv):
             return env
-        kind = Serial
+        creator.unused, kind = env, Serial
+        try:
+            return make(creators, args, keywords, kind, num_envs, seed, **kwargs)
+        except BaseException:
+            if creator.unused is not None:
+                _close(creator.unused)
+            raise
     counts = {name: kwargs.pop(name, None) for name in ("num_workers", "batch_size")}
     if counts["num_workers"] == "auto":
         counts["num_workers"] = num_envs
@@ -436,6 +464,9 @@ def make(
 
 def _one_each_env(creator: Any, args: Any, kwargs: Any, num_envs: int) -> tuple[list[Any], list[Any], list[Any]]:
     """Return lists of creators, arguments and keyword arguments with an item for each environment."""
+    if not isinstance(num_envs, (int, np.integer)) or isinstance(num_envs, bool) or num_envs < 1:
+        raise APIUsageError(f"num_envs must be a whole number of at least 1, got {num_envs!r}")
+    num_envs = int(num_envs)
     if not isinstance(creator, (list, tuple)):
         if not callable(creator):
             raise APIUsageError(f"env_creator must be callable, got {creator!r}")
@@ -470,33 +501,17 @@ def _backend_of(backend: Any) -> Any:
     raise APIUsageError(f"Invalid backend: {backend!r}; use {', '.join(words)}")
 
 
-def _native(creator: Any, args: Any, kwargs: Any, num_envs: int, *, must: bool) -> Any:
-    """Return the environment if it is a PufferEnv that is its own vecenv; None if it is of another kind.
-
-    must: whether another kind raises APIUsageError instead.
-    """
-    if not must and isinstance(creator, type) and not issubclass(creator, PufferEnv):
-        return None
-    env = creator(*args, **kwargs)
-    try:
-        if isinstance(env, BufferedEnv):
-            if num_envs != 1:
-                raise APIUsageError(
-                    f"Native vectorization requires num_envs=1, got {num_envs}; the environment sets num_agents itself"
-                )
-            return env
-        if isinstance(env, PufferEnv) or (must and not isinstance(env, KINDS)):
-            raise _not_puffer(env)
-        if must:
-            raise APIUsageError(
-                f"Native vectorization requires a native PufferEnv, got {type(env).__name__}; pass backend=Serial or "
-                "backend=Multiprocessing"
-            )
-    except PufferError:
-        _close(env)
-        raise
+def _native(creator: _Creator, num_envs: int, *, must: bool) -> Any:
+    """Create an environment. Raises APIUsageError if it is native and one of several, or if it must be, but is not."""
+    env = creator()
+    if isinstance(env, BufferedEnv) and num_envs != 1:
+        wrong = f"num_envs=1, got {num_envs}; the environment sets num_agents itself"
+    elif must and not isinstance(env, BufferedEnv):
+        wrong = f"a native PufferEnv, got {type(env).__name__}; pass backend=Serial or backend=Multiprocessing"
+    else:
+        return env
     _close(env)
-    return None
+    raise APIUsageError(f"Native vectorization requires {wrong}")
 
 
 def _close(env: Any) -> None:

@@ -111,6 +111,56 @@ def test_a_subclass_may_define_step() -> None:
         assert (observations[:, 1].tolist(), rewards.tolist()) == ([1, 1], [2, 4])
 
 
+@pytest.mark.parametrize("backend", ["Serial", "Multiprocessing"])
+def test_a_subclass_for_several_agents_may_define_reset_and_step(backend: str) -> None:
+    class Hundredfold(PettingZooPufferEnv):
+        def reset(self, seed: Any = None) -> Any:  # type: ignore[override]
+            return super().reset(None if seed is None else seed + 1)
+
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *others = super().step(actions)
+            return observations, {agent: 100 * reward for agent, reward in rewards.items()}, *others
+
+    def play(creator: Any) -> Any:
+        with pufferlib.vector.make(creator, num_envs=2, backend=backend) as vecenv:
+            vecenv.async_reset([7, 7])
+            batches = [[np.array(value) for value in vecenv.recv()]]
+            for _ in range(12):
+                vecenv.send(np.array([1, 2, 3, 1, 2, 3]))
+                batches.append([np.array(value) for value in vecenv.recv()])
+            return batches
+
+    for late in (False, True):
+        plain = play(lambda late=late: PettingZooPufferEnv(Team(late)))
+        mine = play(lambda late=late: Hundredfold(Team(late)))
+        assert mine[0][0][0, 0] == 8
+        for ours, theirs in zip(mine, plain, strict=True):
+            assert np.array_equal(ours[0][:, 1], theirs[0][:, 1])
+            assert np.array_equal(ours[1], 100 * theirs[1])
+            assert all(np.array_equal(ours[index], theirs[index]) for index in (2, 3, 5, 6))
+
+
+@pytest.mark.parametrize("base", [GymnasiumPufferEnv, PettingZooPufferEnv])
+def test_a_subclass_may_define_notify_and_close(base: Any) -> None:
+    class Counting(base):  # type: ignore[misc]
+        num_notified = num_closed = 0
+
+        def notify(self) -> None:
+            self.num_notified += 1
+
+        def close(self) -> None:
+            self.num_closed += 1
+
+    vecenv = pufferlib.vector.make(
+        lambda: Counting(Counter() if base is GymnasiumPufferEnv else Team()), num_envs=2, backend="Serial"
+    )
+    vecenv.reset()
+    vecenv.notify()
+    envs = vecenv.envs
+    vecenv.close()
+    assert [(env.num_notified, env.num_closed) for env in envs] == [(1, 1), (1, 1)]
+
+
 def test_a_wrapper_takes_one_environment_or_one_creator() -> None:
     with pytest.raises(ValueError, match="exactly one"):
         GymnasiumPufferEnv()

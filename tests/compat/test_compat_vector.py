@@ -63,10 +63,80 @@ def test_a_program_for_version_1_needs_no_backend() -> None:
     vecenv.close()
 
 
+class Closing(Counter):
+    def reset(self, **kwargs: Any) -> Any:
+        assert not self.closed
+        return super().reset(**kwargs)
+
+
+def test_an_environment_that_its_creator_holds_is_made_once_and_stays_open() -> None:
+    env = pufferlib.emulation.GymnasiumPufferEnv(Closing())
+    calls = []
+
+    def creator() -> Any:
+        calls.append(1)
+        return env
+
+    with pufferlib.vector.make(creator) as vecenv:
+        vecenv.reset()
+        assert (len(calls), vecenv.driver_env is env) == (1, True)
+    assert env.env.closed
+
+    env = pufferlib.emulation.GymnasiumPufferEnv(Closing())
+    for wrong in ({"num_workers": 0}, {"batch_size": 3}, {"backend": pufferlib.PufferEnv}):
+        env.env.closed = False
+        with pytest.raises(pufferlib.APIUsageError):
+            pufferlib.vector.make(lambda: env, **wrong)
+        assert env.env.closed
+
+
+def test_the_seed_reaches_an_environment_whatever_the_backend() -> None:
+    assert pufferlib.vector.make(Native, seed=5).construction_seed == 5
+    assert pufferlib.vector.make(Native).construction_seed == 0
+
+
 def test_backends_are_also_constructed_directly() -> None:
     with Serial([one] * 3, [[]] * 3, [{}] * 3, 3) as vecenv:
         vecenv.async_reset(seed=1)
         assert len(vecenv.recv()) == 7
+    for creators, args, kwargs, num_envs in (
+        ([one] * 3, [[]] * 3, [{}] * 3, 2),
+        ([one] * 2, [[]] * 3, [{}] * 2, 2),
+        ([one] * 2, [[]] * 2, [{}], 2),
+        ([], [], [], 1),
+    ):
+        with pytest.raises(pufferlib.APIUsageError, match="must be a list of length"):
+            Serial(creators, args, kwargs, num_envs)
+
+
+def test_masks_belong_to_the_caller() -> None:
+    with pufferlib.vector.make(one, num_envs=2, backend=Serial) as vecenv:
+        vecenv.async_reset()
+        vecenv.recv()[6][:] = False
+        vecenv.send(np.zeros(2, int))
+        assert vecenv.recv()[6].all()
+        assert vecenv.masks.all()
+
+
+def test_environments_in_this_process_show_the_last_batch() -> None:
+    with pufferlib.vector.make(one, env_kwargs={"length": 2}, num_envs=2, backend=Serial) as vecenv:
+        vecenv.reset(seed=5)
+        env = vecenv.envs[1]
+        assert (env.initialized, env.done, env.observations.tolist()) == (True, False, [[6, 0]])
+        for _ in range(2):
+            vecenv.step(np.array([3, 4]))
+        assert vecenv.driver_env.observations.tolist() == [[5, 2]]
+        assert (env.done, env.rewards.tolist(), env.terminals.tolist()) == (True, [4], [True])
+
+    with pufferlib.vector.make(team, backend=Serial) as vecenv:
+        vecenv.reset(seed=5)
+        for _ in range(3):
+            vecenv.step(np.array([1, 2, 3]))
+        env = vecenv.driver_env
+        assert (env.done, env.mask) == (False, {"a0": False, "a1": True, "a2": True})
+        assert env.observations.tolist() == [[0, 0], [5, 14], [5, 24]]
+        vecenv.step(np.array([1, 2, 3]))
+        assert vecenv.driver_env.done
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
@@ -111,6 +181,10 @@ def test_agents_of_pettingzoo(backend: Any) -> None:
         *_, terminals, _, infos = vecenv.step(np.arange(6) % 4)
         assert terminals.tolist() == [True, False, False] * 2
         assert [info["a1"]["tick"] for info in infos] == [2, 2]
+        assert [(agent, of_agent["env_id"]) for info in infos for agent, of_agent in info.items()] == [
+            *((f"a{index}", 0) for index in range(3)),
+            *((f"a{index}", 1) for index in range(3)),
+        ]
         vecenv.send(np.arange(6) % 4)
         observations, _rewards, terminals, _truncations, infos, agent_ids, masks = vecenv.recv()
         assert masks.tolist() == [False, True, True] * 2
@@ -128,7 +202,18 @@ def test_agents_absent_from_a_reset_have_no_mask() -> None:
 def test_infos_that_belong_to_no_agent() -> None:
     with pufferlib.vector.make(team, env_kwargs={"odd_infos": True}, num_envs=2, backend=Serial) as vecenv:
         vecenv.reset()
-        assert [info["mean"] for info in vecenv.step(np.zeros(6, int))[4]] == [0.5, 0.5]
+        assert [(info["mean"], info["env_id"]) for info in vecenv.step(np.zeros(6, int))[4]] == [(0.5, 0), (0.5, 1)]
+
+
+def test_infos_of_agents_hold_only_agents() -> None:
+    with pufferlib.vector.make(team, num_envs=2, backend=Serial) as vecenv:
+        assert vecenv.reset()[1] == [{}, {}]
+        ends = 0
+        for _ in range(6):
+            for info in vecenv.step(np.zeros(6, int))[4]:
+                assert info.keys() <= {"a0", "a1", "a2"}
+                ends += sum("episode" in of_agent for of_agent in info.values())
+        assert ends == 6
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
