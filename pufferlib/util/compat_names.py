@@ -11,6 +11,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from pufferlib.errors import CallError
+
 __all__ = ["MODULES", "NAMES", "REFUSED", "lead", "member"]
 
 # The modules that only PufferLib has, and the modules here that take their place.
@@ -86,15 +88,23 @@ REFUSED = {
 def member(package: str, name: str) -> Any:
     """Return the value of a name that PufferLib's package of this name has.
 
-    Raises AttributeError for a name that is not in the table, and for one that is refused, with the name to use
-    instead.
+    For a name that is refused, this is a class whose constructor raises CallError with the name to use instead: an
+    AttributeError would lose its text in ``from package import name``. Raises AttributeError for any other name.
     """
     if (package, name) in NAMES:
         return getattr(import_module(NAMES[package, name]), name)
     if f"{package}.{name}" in MODULES:
         return import_module(f"{package}.{name}")
-    reason = REFUSED.get((package, name))
-    raise AttributeError(f"module {package!r} has no attribute {name!r}" + (f": {reason}" if reason else ""))
+    if (package, name) in REFUSED:
+        return _refused(package, name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def _refused(package: str, name: str) -> type:
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise CallError(f"{package} has no {name}: {REFUSED[package, name]}")
+
+    return type(name, (), {"__module__": package, "__init__": refuse})
 
 
 def lead(module: str) -> None:
