@@ -87,17 +87,19 @@ class PufferEnv:
         return env
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Pass the arguments on to the next base class; if there is none, prepare environments of PufferLib 2 and 3.
+        """Prepare environments of PufferLib 2 and 3; for others, pass the arguments on to the next base class.
 
-        An environment is written for PufferLib if its class passes arguments here, or if its constructor has the
-        parameter ``buf``. It then gets the buffers and methods that PufferLib's PufferEnv has. For any other
-        environment without a further base class, this does nothing.
+        An environment is written for PufferLib if a constructor of its classes below PufferEnv has the parameter
+        ``buf``, or if there is no further base class and its class passes arguments here. It then gets the buffers and
+        methods that PufferLib's PufferEnv has. For any other environment without a further base class, this does
+        nothing.
         """
         next_init: Any = super().__init__
-        if getattr(next_init, "__objclass__", None) is not object:
-            next_init(*args, **kwargs)
-        elif args or kwargs or _takes_buf(type(self)):
+        is_last = getattr(next_init, "__objclass__", None) is object
+        if _takes_buf(type(self)) or (is_last and (args or kwargs)):
             compat_names.member("pufferlib.environment", "adopt")(self, *args, **kwargs)
+        elif not is_last:
+            next_init(*args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return the reduced form for copies and pickles, without the guards, which are bound to this environment."""
@@ -204,9 +206,10 @@ class _NoObservation(dict[str, Any]):
         return dict, (dict(self.items()),)
 
 
-def _takes_buf(kind: Any) -> bool:
-    code = getattr(kind.__init__, "__code__", None)
-    return code is not None and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+def _takes_buf(kind: type) -> bool:
+    below = kind.__mro__[: kind.__mro__.index(PufferEnv)]
+    codes = [getattr(vars(base).get("__init__"), "__code__", None) for base in below]
+    return any(code and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in codes)
 
 
 def hold(env: PufferEnv) -> None:

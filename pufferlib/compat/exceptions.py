@@ -36,17 +36,22 @@ class EnvironmentSetupError(PufferError, RuntimeError):
     """Raised if an environment's package cannot be set up. e: the cause. package: the package's name."""
 
     def __init__(self, e: object, package: str) -> None:
-        self.package = package
+        self.reason, self.package = str(e), package
         super().__init__(f"{package} could not be set up ({e}); install what it requires")
 
     def __reduce__(self) -> Any:
-        return type(self), (self.__cause__, self.package)
+        return type(self), (self.reason, self.package)
 
 
 @functools.cache
 def _usage_error(kind: Any) -> type[Exception]:
     """Return a subclass of APIUsageError that is also a subclass of an error class of pufferlib."""
-    return type(kind.__name__, (APIUsageError, kind), {"__module__": __name__})
+    members = {"__module__": __name__, "__reduce__": lambda error: (_remade, (kind, str(error)))}
+    return type(kind.__name__, (APIUsageError, kind), members)
+
+
+def _remade(kind: Any, message: str) -> Exception:
+    return _usage_error(kind)(message)
 
 
 def raises_usage_errors(function: Function) -> Function:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from typing import Any
 
@@ -28,10 +29,18 @@ def set_buffers(env: Any, buf: Any = None) -> None:
     observations: (num_agents, \\*single_observation_space.shape). rewards: (num_agents,) float32. terminals,
     truncations, masks: (num_agents,) bool; masks are True. actions: (num_agents, \\*single_action_space.shape), int32
     for discrete ones. buf: the arrays to use, by key (version 3) or by attribute (version 2); None makes new ones.
+    Raises APIUsageError if buf lacks one of them.
     """
     if buf is not None:
-        for name in _BUFFERS:
-            setattr(env, name, getattr(buf, name) if hasattr(buf, name) else buf[name])
+        try:
+            arrays = {name: getattr(buf, name) if hasattr(buf, name) else buf[name] for name in _BUFFERS}
+        except (TypeError, LookupError):
+            raise APIUsageError(
+                f"{type(env).__name__} got buf={buf!r:.80}, which must be None or have the arrays {', '.join(_BUFFERS)}; "
+                "a PufferEnv whose step returns infos alone passes nothing to super().__init__()"
+            ) from None
+        for name, array in arrays.items():
+            setattr(env, name, array)
         return
     space, action_space, n = env.single_observation_space, env.single_action_space, env.num_agents
     shape = () if isinstance(action_space, spaces.Tuple) else (action_space.shape or ())
@@ -93,12 +102,12 @@ class BufferedEnv(environment.PufferEnv):
         """This environment."""
         return self
 
-    @property
+    @functools.cached_property  # unlike a property, programs may set it
     def agent_per_batch(self) -> int:
         """The number of rows; this is version 3's spelling."""
         return self.num_agents
 
-    @property
+    @functools.cached_property
     def agents_per_batch(self) -> int:
         """The number of rows."""
         return self.num_agents
@@ -137,6 +146,13 @@ class BufferedEnv(environment.PufferEnv):
         if not isinstance(self.infos, list):
             raise APIUsageError(f"{type(self).__name__} returned infos of type {type(self.infos).__name__}, not a list")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return the reduced form for copies and pickles, which names the user's class, not the class of ``adopt``."""
+        kind, reduced = type(self), super().__reduce_ex__(protocol)
+        if not isinstance(reduced, tuple) or reduced[0] is not copyreg.__newobj__ or reduced[1] != (kind,):  # type: ignore[attr-defined]
+            return reduced
+        return _blank, (kind.__mro__[1],), *reduced[2:]
+
     def as_rows(self, check: str = "first") -> RowEnv:
         """Return the environment as a RowEnv for a worker."""
         return BufferedRows(self)
@@ -164,6 +180,11 @@ def _checked(env: Any, result: Any) -> Any:
 def _variant(kind: Any) -> type:
     """Return a subclass of a user's class in which the methods of BufferedEnv come before those of PufferEnv."""
     return type(kind.__name__, (kind, BufferedEnv), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+
+
+def _blank(kind: type) -> Any:
+    """Return an instance of a user's class as ``adopt`` makes it, without attributes."""
+    return object.__new__(_variant(kind))
 
 
 def adopt(env: Any, *args: Any, **kwargs: Any) -> None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pufferlib.environment import PufferEnv
+
 __all__ = ["version_of_creator", "version_of_imports"]
 
 # A module that only one version has, so that the program that imported it was written for that version.
@@ -49,9 +51,10 @@ def parameters_of(creator: Callable[..., Any]) -> tuple[set[str], bool]:
 
 
 def _constructor(creator: Any) -> Any:
-    """Return ``__init__`` in place of a class that defines it: a PufferEnv's ``__new__`` accepts any argument."""
+    """Return ``__init__`` in place of a class that defines it: the methods of PufferEnv accept any argument."""
     if isinstance(creator, functools.partial):
         return functools.partial(_constructor(creator.func), *creator.args, **creator.keywords)
-    if isinstance(creator, type) and creator.__init__ is not object.__init__:  # type: ignore[misc]
-        return functools.partial(creator.__init__, None)  # type: ignore[misc]
-    return creator
+    init = creator.__init__ if isinstance(creator, type) else None  # type: ignore[misc]
+    if init is PufferEnv.__init__:
+        return object  # takes nothing
+    return creator if init in (None, object.__init__) else functools.partial(init, None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from compat_programs import Native, one
@@ -67,13 +69,55 @@ class OursWithBase(Ours, Base):
         super().__init__(4)
 
 
-@pytest.mark.parametrize("kind", [Native, TakesBuf, PassesBuf])
+class Mixin:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise AssertionError("PufferLib's constructor calls no other")
+
+
+class NativeWithMixin(Native, Mixin):
+    pass
+
+
+class NativeWithMixinAndConstructor(Native, Mixin):
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Pickled(pufferlib.PufferEnv, gymnasium.utils.EzPickle):
+    def __init__(self, buf: Any = None, seed: int = 0) -> None:
+        gymnasium.utils.EzPickle.__init__(self, buf, seed)
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.num_agents = 1
+        super().__init__(buf)
+
+
+class OursWithArgument(Ours):
+    num_agents = 1
+
+    def __init__(self) -> None:
+        super().__init__(3)
+
+
+def test_the_argument_of_one_of_ours_is_refused() -> None:
+    with pytest.raises(pufferlib.APIUsageError, match=r"OursWithArgument got buf=3.*passes nothing"):
+        OursWithArgument()
+
+
+@pytest.mark.parametrize(
+    "kind", [Native, TakesBuf, PassesBuf, NativeWithMixin, NativeWithMixinAndConstructor, Pickled]
+)
 def test_a_puffer_env_is_theirs_if_it_takes_buf_or_passes_it_on(kind: Any) -> None:
     env = kind()
     assert isinstance(env, BufferedEnv)
     assert isinstance(env, kind)
     assert type(env).__name__ == kind.__name__
     assert env.terminals.shape == (env.num_agents,)
+
+
+def test_a_second_base_class_may_pickle_it() -> None:
+    other = pickle.loads(pickle.dumps(Pickled()))
+    assert (type(other), other.terminals.tolist()) == (type(Pickled()), [False])
 
 
 @pytest.mark.parametrize("kind", [Ours, OursWithConstructor])
@@ -176,8 +220,8 @@ def test_creators_tell_their_version() -> None:
     class OfNone:
         pass
 
-    class WithNew(Native):
+    class Inheriting(Native):
         pass
 
-    creators = (of_1, of_2, of_3, of_any, of_2_or_3, OfNone, WithNew)
-    assert [version_of_creator(creator) for creator in creators] == [1, 2, 3, 3, 3, 1, 3]
+    creators = (of_1, of_2, of_3, of_any, of_2_or_3, OfNone, Ours, Inheriting)
+    assert [version_of_creator(creator) for creator in creators] == [1, 2, 3, 3, 3, 1, 1, 3]

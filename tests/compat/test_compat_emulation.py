@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -215,6 +217,40 @@ def test_the_native_environment_is_its_own_vecenv() -> None:
     assert observations[:, 0].tolist() == [6, 6, 6]
     env.send(np.array([1, 2, 3]))
     assert env.recv()[1].tolist() == [1, 2, 3]
+    with pytest.raises(pufferlib.SpaceError, match="pufferlib.make"):
+        pufferlib.wrap(env)
+
+
+def test_programs_may_set_the_counts_of_a_native_environment() -> None:
+    class Counted(Native):
+        def __init__(self, buf: Any = None) -> None:
+            self.agents_per_batch = 6
+            super().__init__(3, buf)
+            self.agent_per_batch = 7
+
+    env: Any = Counted()
+    assert (env.agents_per_batch, env.agent_per_batch) == (6, 7)
+    env = Native(3)
+    assert (env.agents_per_batch, env.agent_per_batch) == (3, 3)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"])
+def test_a_copy_of_a_native_environment_plays_on(copied: Any) -> None:
+    env = Native(2, seed=4)
+    env.reset(5)
+    env.step(np.array([1, 2]))
+    other = copied(env)
+    assert isinstance(other, Native)
+    assert (type(other), other.construction_seed) == (type(env), 4)
+    env.step(np.array([3, 3]))
+    assert other.rewards.tolist() == [1, 2]
+    assert other.step(np.array([0, 4]))[0].tolist() == [[5, 2], [5, 2]]
+
+
+@pytest.mark.parametrize("buf", [3, {"observations": np.zeros((1, 2))}], ids=["number", "missing arrays"])
+def test_buf_must_have_the_arrays(buf: Any) -> None:
+    with pytest.raises(pufferlib.APIUsageError, match=r"which must be None or have the arrays observations, rewards"):
+        Native(1, buf)
 
 
 @pytest.mark.parametrize(
@@ -243,3 +279,18 @@ def test_errors_are_of_both_kinds() -> None:
     assert error.message == "API usage error."
     assert pufferlib.exceptions.APIUsageError is pufferlib.APIUsageError
     assert isinstance(pufferlib.exceptions.EnvironmentSetupError(ImportError("x"), "nle"), RuntimeError)
+
+
+def test_errors_can_be_pickled() -> None:
+    env = GymnasiumPufferEnv(Counter())
+    env.reset()
+    with pytest.raises(pufferlib.ActionError) as caught:
+        env.step(9)
+    for error in (
+        caught.value,
+        pufferlib.APIUsageError("a"),
+        pufferlib.exceptions.InvalidAgentError("b", ["a"]),
+        pufferlib.exceptions.EnvironmentSetupError(ImportError("x"), "nle"),
+    ):
+        other = pickle.loads(pickle.dumps(error))
+        assert (type(other), str(other)) == (type(error), str(error))
