@@ -6,6 +6,7 @@ The module is itself callable, because ``pufferlib.namespace`` is a function in 
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import ModuleType, SimpleNamespace
@@ -61,11 +62,14 @@ def namespace(self: Any = None, **kwargs: Any) -> Any:
 def dataclass(cls: Class) -> Class:
     """Give a class a constructor of keyword arguments, and let its instances be read like mappings.
 
-    The class's annotations and values are the defaults, in this order; other arguments are accepted as well. The
-    constructor raises TypeError if an annotated name has neither a value in the class nor an argument.
+    The annotations and values of the class and its base classes are the defaults, in this order; other arguments are
+    accepted as well. The constructor raises TypeError if an annotated name has neither a value in a class nor an
+    argument.
     """
-    annotated = list(getattr(cls, "__annotations__", {}))
-    defaults = {name: value for name, value in vars(cls).items() if not name.startswith("_") and not callable(value)}
+    kinds = [kind for kind in reversed(cls.__mro__) if kind is not object]
+    annotated = [name for kind in kinds for name in inspect.get_annotations(kind)]
+    values_by_name = {name: value for kind in kinds for name, value in vars(kind).items() if not callable(value)}
+    defaults = {name: value for name, value in values_by_name.items() if not name.startswith("_")}
 
     def __init__(self: Any, **kwargs: Any) -> None:
         missing = [name for name in annotated if name not in kwargs and name not in defaults]

@@ -36,15 +36,23 @@ class _Episode:
         self.episode_return = self.episode_return + reward
         self.length += 1
         for key, value in unroll_nested_dict(info):
-            if not _is_number(value):
-                self.sums.pop(key, None)
+            if not _is_number(value) or isinstance(value, (list, tuple)):
                 continue
-            value = np.asarray(value) if isinstance(value, np.ndarray) else value
-            self.sums[key] = self.sums[key] + value if key in self.sums else value
+            if isinstance(value, np.generic):
+                value = value.item()
+            elif isinstance(value, np.ndarray) and value.dtype.kind in "biu":  # or small integers overflow
+                value = value.astype(np.int64)
+            try:
+                self.sums[key] = self.sums.get(key, 0) + value
+            except ValueError:  # the shape has changed: no sum
+                self.sums[key] = None
+            except TypeError:  # it had changed before
+                continue
 
     def result(self) -> dict[str, Any]:
         """Return the sums with "episode_return" and "episode_length"."""
-        return {**self.sums, "episode_return": self.episode_return, "episode_length": self.length}
+        sums = {key: value for key, value in self.sums.items() if value is not None}
+        return {**sums, "episode_return": self.episode_return, "episode_length": self.length}
 
 
 def _is_number(value: Any) -> bool:
@@ -54,7 +62,18 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-class _Unregistered(gymnasium.Env[Any, Any]):
+class _Forwarding:
+    """A base class of wrappers whose other attributes are those of ``env``, private ones excepted."""
+
+    env: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class _Unregistered(_Forwarding, gymnasium.Env[Any, Any]):
     """A gymnasium.Env around an object that has only the methods of one; other attributes are the object's."""
 
     def __init__(self, env: Any) -> None:
@@ -76,13 +95,8 @@ class _Unregistered(gymnasium.Env[Any, Any]):
         if callable(getattr(self.env, "close", None)):
             self.env.close()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
-
-class _Wrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class _Wrapper(_Forwarding, gymnasium.Wrapper[Any, Any, Any, Any]):
     """A Gymnasium wrapper of any object with the methods of a gymnasium.Env."""
 
     def __init__(self, env: Any) -> None:

@@ -42,6 +42,37 @@ def test_episode_stats() -> None:
     assert env.step(1)[4] == {}
 
 
+def test_episode_stats_sum_numbers_and_arrays_alone() -> None:
+    class Odd(Counter):
+        won = np.zeros(1)
+
+        def step(self, action: Any) -> Any:
+            *values, _ = super().step(action)
+            self.won += 1
+            numbers = {"ok": np.True_, "small": np.uint8(200), "smalls": np.full(2, 200, np.uint8), "won": self.won}
+            others = {"list": [1, 2], "changing": self.tick if self.tick < 3 else "over", "ragged": np.ones(self.tick + 1)}
+            return *values, {**numbers, **others}
+
+    env = pufferlib.EpisodeStats(Odd(length=3))
+    env.reset()
+    env.step(0)
+    env.step(0)
+    info = env.step(0)[4]
+    assert (info["ok"], info["small"], info["smalls"].tolist(), info["changing"]) == (3, 600, [600, 600], 3)
+    assert type(info["ok"]) is int
+    assert info["won"].tolist() == [1 + 2 + 3]
+    assert not {"list", "ragged"} & info.keys()
+
+
+def test_wrappers_pass_on_attributes() -> None:
+    box = Counter(7)
+    box.action_space = spaces.Box(-1, 1, (1,))
+    for env in (pufferlib.EpisodeStats(Counter(7)), pufferlib.ClipAction(box)):
+        assert env.length == 7
+        assert not hasattr(env, "_private")
+        assert not hasattr(env, "nothing")
+
+
 def test_episode_stats_of_an_object_that_is_no_gymnasium_environment() -> None:
     class Plain:
         observation_space, action_space = Counter().observation_space, Counter().action_space
@@ -152,6 +183,14 @@ def test_namespaces() -> None:
         rate: float
         steps = 5
 
+    @pufferlib.dataclass
+    class MoreSettings(Settings):
+        steps = 6
+        size: int = 3
+
+    assert {**MoreSettings(rate=0.5)} == {"rate": 0.5, "size": 3, "steps": 6}
+    with pytest.raises(TypeError, match="rate"):
+        MoreSettings()
     settings = Settings(rate=0.5)
     assert (settings.rate, settings["steps"], {**settings}) == (0.5, 5, {"rate": 0.5, "steps": 5})
     assert [*Settings(steps=2, rate=1).values()] == [1, 2]
