@@ -1,7 +1,8 @@
 """How PufferLib lays nested spaces out in a row: as a NumPy structure, whose leaves a program may read by name.
 
-A Box stays as it is. Any other space becomes a structure of its leaves, in the order of the space, with C alignment:
-a Dict has a field for each key, a Tuple the fields ``f0``, ``f1``, …. A Discrete is an int32.
+A Box stays as it is. Any other space becomes a structure of its leaves, in the order of the space: a Dict has a field
+for each key, a Tuple the fields ``f0``, ``f1``, …. A Discrete is an int32. Each leaf starts at a multiple of its item
+size, as in C; unlike in C, a structure inside another is not padded.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
+from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import Array
@@ -60,9 +62,14 @@ def _narrowed(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
 
 
 def structure_of(layout: Layout) -> np.dtype[Any]:
-    """Return the NumPy dtype of one row: of its array if the space is one leaf, else of a structure of its leaves."""
+    """Return the NumPy dtype of one row: of its array if the space is one leaf, else of a structure of its leaves.
+
+    Raises SpaceError for spaces that have no fixed shape, such as a Text, and for an empty Dict or Tuple.
+    """
     if layout.is_leaf:
         return np.dtype((layout.dtype, layout.shape))
+    if not is_emulated(layout.space) or not layout.leaves:
+        raise _no_structure(layout.space, ())
     return _structure(layout.space, {leaf.path: leaf for leaf in layout.leaves}, (), 0, layout.nbytes)
 
 
@@ -73,6 +80,8 @@ def _structure(space: Any, leaves: Mapping[Any, Any], path: tuple[Any, ...], sta
     formats, offsets = [], []
     for key in keys:
         below = [leaf for leaf in leaves.values() if leaf.path[: len(path) + 1] == (*path, key)]
+        if not below or ((*path, key) not in leaves and not is_emulated(parts[key])):
+            raise _no_structure(parts[key], (*path, key))
         first = min(leaf.offset for leaf in below)
         if (*path, key) in leaves:
             leaf = leaves[(*path, key)]
@@ -83,6 +92,14 @@ def _structure(space: Any, leaves: Mapping[Any, Any], path: tuple[Any, ...], sta
         offsets.append(first - start)
     names = [f"f{key}" if not isinstance(parts, Mapping) else str(key) for key in keys]
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": nbytes})
+
+
+def _no_structure(space: object, path: tuple[Any, ...]) -> SpaceError:
+    at = f" at {'/'.join(map(str, path))}" if path else ""
+    return SpaceError(
+        f"{space}{at} has no place in a row of PufferLib's, whose parts are Box, Discrete, MultiDiscrete, MultiBinary, "
+        "and Dict and Tuple of these; pufferlib.make takes the environment without a wrapper"
+    )
 
 
 @raises_usage_errors

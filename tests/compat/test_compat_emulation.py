@@ -42,6 +42,38 @@ def test_spaces_lie_in_rows_as_in_version_3() -> None:
     assert space == spaces.MultiDiscrete([3, 2, 4])
 
 
+FLAG = spaces.Box(0, 1, (1,), np.uint8)
+NUMBER = spaces.Box(0, 1, (1,), np.float32)
+
+
+def test_structures_inside_others_are_not_padded() -> None:
+    """NumPy's align=True, and so version 3, takes 12 bytes, and places the inner structure at 4."""
+    space, dtype = emulation.emulate_observation_space(spaces.Tuple([FLAG, spaces.Tuple([FLAG, NUMBER])]))
+    assert (space.shape, dtype.itemsize) == ((8,), 8)
+    offsets = [dtype.fields["f1"][1] + dtype["f1"].fields[name][1] for name in ("f0", "f1")]
+    assert offsets == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(5),
+        spaces.Dict({"a": NUMBER, "t": spaces.Text(5)}),
+        spaces.Dict({"a": NUMBER, "t": spaces.Dict({})}),
+        spaces.Tuple([]),
+        spaces.Tuple([NUMBER, spaces.Tuple([FLAG, spaces.Sequence(NUMBER)])]),
+    ],
+    ids=str,
+)
+def test_spaces_without_a_place_in_a_row_are_refused(space: Any) -> None:
+    env: Any = Counter()
+    env.observation_space = space
+    with pytest.raises(pufferlib.SpaceError):
+        GymnasiumPufferEnv(env)
+    with pytest.raises(pufferlib.APIUsageError):
+        emulation.emulate_observation_space(space)
+
+
 def test_leaves_keep_the_dtype_and_bounds_of_their_spaces() -> None:
     """Version 3 narrows a MultiDiscrete to int32, and has the bounds of the dtype."""
     space, dtype = emulation.emulate_observation_space(spaces.Dict({"m": spaces.MultiDiscrete([3, 4])}))
