@@ -19,6 +19,7 @@ from pufferlib.compat.sources import AGENTS_ABSENT
 from pufferlib.compat.spaces import Tuple, joint_space
 from pufferlib.compat.versions import parameters_of, version_of_creator
 from pufferlib.environment import PufferEnv
+from pufferlib.errors import PlanError
 from pufferlib.util.annotations import Array
 
 __all__ = [
@@ -581,7 +582,8 @@ def autotune(
 ) -> None:
     """Print which arguments of ``make`` run an environment fastest.
 
-    batch_size: rows. max_envs: the maximum number of environments. model_forward_s: the learner's time for a batch, in
+    batch_size: rows. max_envs: the maximum number of environments; one to four batches of them are tried, as far as it
+    allows. model_forward_s: the learner's time for a batch, in
     seconds. max_env_ram_gb: the memory for all environments. time_per_test: seconds; the search takes six times as
     long. Raises ValueError if batch_size is None or above max_envs, or if a batch exceeds ``max_batch_vram_gb``.
     """
@@ -596,13 +598,22 @@ def autotune(
         raise ValueError(f"a batch takes {batch_size * nbytes / 1e9:.3g} GB; max_batch_vram_gb={max_batch_vram_gb}")
     from pufferlib.tuning.autotune import autotune as tune  # its imports cost more than this module's
 
-    plan = tune(
-        _Creator(env_creator, (), {}, 0),
-        batch_size=max(1, batch_size // agents),
-        learner_s=model_forward_s,
-        max_memory=int(max_env_ram_gb * 1e9),
-        budget_s=6 * time_per_test,
-    )
+    batch_size = max(1, batch_size // agents)
+    totals = [times * batch_size for times in (1, 2, 3, 4) if times * batch_size <= max_envs]
+    limits: dict[str, Any] = {
+        "learner_s": model_forward_s,
+        "max_memory": int(max_env_ram_gb * 1e9),
+        "budget_s": 6 * time_per_test / len(totals),
+    }
+    plans: list[Any] = []
+    for num_envs in totals:
+        try:
+            plans.append(tune(_Creator(env_creator, (), {}, 0), num_envs=num_envs, batch_size=batch_size, **limits))
+        except PlanError:  # more environments do not fit into the memory either
+            if not plans:
+                raise
+            break
+    plan = max(plans, key=lambda plan: next(row.median for row in plan.table if row.plan == dict(plan)))
     backend = "Serial" if plan["backend"] == "serial" else "Multiprocessing"
     counts = [f"{name}={plan[name]}" for name in ("num_envs", "num_workers", "batch_size") if name in plan]
     print(f"fastest: make(env_creator, backend={backend}, {', '.join(counts)})")

@@ -6,7 +6,6 @@ import functools
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -346,14 +345,13 @@ def test_two_resets_in_a_row() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_named_within_a_second() -> None:
+def test_a_killed_worker_is_named() -> None:
+    """Theirs waits for ever. No timeout is involved: none is set."""
     with pufferlib.vector.make(one, env_kwargs={"dies_at": 2}, num_envs=2, backend=Multiprocessing) as vecenv:
         vecenv.reset()
         vecenv.step(np.zeros(2, int))
-        start_s = time.monotonic()
         with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
             vecenv.step(np.zeros(2, int))
-        assert time.monotonic() - start_s < 30  # theirs waits for ever
 
 
 def test_every_action_is_checked() -> None:
@@ -490,8 +488,20 @@ def test_lists_of_creators() -> None:
 
 
 @pytest.mark.slow
-def test_autotune_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert pufferlib.vector.autotune(one, batch_size=2, max_envs=4, time_per_test=0.05) is None
+def test_autotune_prints_a_plan(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pufferlib.tuning.trial import TrialRunner
+
+    trials = []
+    try_out = TrialRunner.try_out
+
+    def recorded(self: Any, trial: Any) -> Any:
+        trials.append(trial.plan["num_envs"])
+        return try_out(self, trial)
+
+    monkeypatch.setattr(TrialRunner, "try_out", recorded)
+    assert pufferlib.vector.autotune(one, batch_size=2, max_envs=5, time_per_test=0.05) is None
+    assert {2, 4} <= {*trials}
+    assert max(trials) <= 5
     assert "make(env_creator, backend=" in capsys.readouterr().out
 
 
