@@ -36,8 +36,8 @@ def set_buffers(env: Any, buf: Any = None) -> None:
             arrays = {name: getattr(buf, name) if hasattr(buf, name) else buf[name] for name in _BUFFERS}
         except (TypeError, LookupError):
             raise APIUsageError(
-                f"{type(env).__name__} got buf={buf!r:.80}, which must be None or have the arrays {', '.join(_BUFFERS)}; "
-                "a PufferEnv whose step returns infos alone passes nothing to super().__init__()"
+                f"{type(env).__name__} got buf={buf!r:.80}, which must be None or have the arrays "
+                f"{', '.join(_BUFFERS)}; a PufferEnv whose step returns infos alone passes nothing to super().__init__()"
             ) from None
         for name, array in arrays.items():
             setattr(env, name, array)

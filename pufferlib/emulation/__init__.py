@@ -86,8 +86,8 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     _require_applicable(kind, env, arguments)
     if kind == "native" and hasattr(type(env), "as_rows"):
         raise SpaceError(
-            f"{type(env).__name__} is a PufferEnv for PufferLib 2 or 3, which returns all its agents' rows and cannot be "
-            "wrapped; call its own reset and step, or pass its class to pufferlib.make"
+            f"{type(env).__name__} is a PufferEnv for PufferLib 2 or 3, which returns all its agents' rows and cannot "
+            "be wrapped; call its own reset and step, or pass its class to pufferlib.make"
         )
     if kind == "native":
         return NativeEnv(env) if env.num_agents == 1 else _pettingzoo_env().NativeParallelEnv(env)

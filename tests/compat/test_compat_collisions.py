@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -104,9 +105,7 @@ def test_the_argument_of_one_of_ours_is_refused() -> None:
         OursWithArgument()
 
 
-@pytest.mark.parametrize(
-    "kind", [Native, TakesBuf, PassesBuf, NativeWithMixin, NativeWithMixinAndConstructor, Pickled]
-)
+@pytest.mark.parametrize("kind", [Native, TakesBuf, PassesBuf, NativeWithMixin, NativeWithMixinAndConstructor, Pickled])
 def test_a_puffer_env_is_theirs_if_it_takes_buf_or_passes_it_on(kind: Any) -> None:
     env = kind()
     assert isinstance(env, BufferedEnv)
@@ -195,17 +194,70 @@ assert dict(**namespace(b=3)) == {"b": 3}
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
-    ("imports", "version"),
-    [("", None), ("pufferlib.vector", None)],
-)
-def test_the_modules_that_all_versions_have_tell_nothing(imports: str, version: Any) -> None:
-    code = f"""
-import pufferlib{f", {imports}" if imports else ""}
+def test_the_modules_that_all_versions_have_tell_nothing() -> None:
+    code = """
+import pufferlib, pufferlib.emulation, pufferlib.vector
 from pufferlib.compat.versions import version_of_imports
-assert version_of_imports() is {version}
+assert version_of_imports() is None
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that makes exactly these of the modules of one version alone count as imported."""
+
+    def only(*names: str) -> None:
+        for name in ("pufferlib.frameworks", "pufferlib.cleanrl", "pufferlib.pufferl"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        for name in names:
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    return only
+
+
+@pytest.mark.parametrize(
+    ("modules", "version"),
+    [
+        (["frameworks"], 1),
+        (["cleanrl"], 2),
+        (["pufferl"], 3),
+        (["frameworks", "pufferl"], None),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_a_module_of_one_version_tells_which_it_is(imported: Any, modules: list[str], version: Any) -> None:
+    from pufferlib.compat.versions import version_of_creator, version_of_imports
+
+    def of_any(**kwargs: Any) -> None: ...
+
+    imported(*(f"pufferlib.{name}" for name in modules))
+    assert version_of_imports() is version
+    assert version_of_creator(of_any) == (version or 3)
+    assert version_of_creator(lambda: None) == (version or 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "observation", "dtype"),
+    [("frameworks", [4, 0], "int64"), ("cleanrl", [[4, 0]], "int64"), ("pufferl", [[4, 0]], "int32")],
+)
+def test_what_differs_by_version(imported: Any, module: str, observation: Any, dtype: str) -> None:
+    imported(f"pufferlib.{module}")
+    env = one()
+    assert env.reset(seed=4)[0].tolist() == observation
+    assert env.step(1)[0].ndim == np.ndim(observation)
+    torch = pytest.importorskip("torch")
+    import pufferlib.pytorch
+
+    assert pufferlib.pytorch.sample_logits(torch.zeros(2, 3))[0].dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize(("module", "seeds"), [("frameworks", [0, 0]), ("cleanrl", [0, 0]), ("pufferl", [8, 9])])
+def test_only_version_3_passes_seeds_to_any_keyword(imported: Any, module: str, seeds: list[int]) -> None:
+    imported(f"pufferlib.{module}")
+    with pufferlib.vector.make(lambda **kw: Native(**kw), num_envs=2, backend="Serial", seed=8) as vecenv:
+        assert [info["construction_seed"] for info in vecenv.reset()[1]] == seeds
 
 
 def test_creators_tell_their_version() -> None:

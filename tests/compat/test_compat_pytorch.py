@@ -86,6 +86,23 @@ def test_sampled_logits() -> None:
     assert pufferlib.pytorch.sample_logits(torch.tensor([[float("nan")] * 2]))[0].item() in (0, 1)
 
 
+def test_samples_have_the_probabilities_of_their_logits() -> None:
+    torch.manual_seed(1)
+    probabilities = torch.tensor([[0.1, 0.2, 0.7], [0.6, 0.4, 0.0]])
+    logits = probabilities.log().repeat_interleave(4000, 0)
+    for action in (
+        pufferlib.pytorch.sample_logits(logits)[0],
+        *pufferlib.pytorch.sample_logits((logits, logits))[0].T,
+    ):
+        counts = torch.nn.functional.one_hot(action.long(), 3).reshape(2, 4000, 3).float().mean(1)
+        assert torch.allclose(counts, probabilities, atol=0.04)  # five standard deviations
+        assert counts[1, 2] == 0
+    means = torch.tensor([-3.0, 5.0]).repeat(4000, 1)
+    actions = pufferlib.pytorch.sample_logits(torch.distributions.Normal(means, 2.0))[0]
+    assert torch.allclose(actions.mean(0), means[0], atol=0.16)
+    assert torch.allclose(actions.std(0), torch.full((2,), 2.0), atol=0.16)
+
+
 def test_layers() -> None:
     layer = pufferlib.pytorch.layer_init(torch.nn.Linear(4, 4), std=2.0, bias_const=1.0)
     assert torch.allclose(layer.weight @ layer.weight.T, 4 * torch.eye(4), atol=1e-5)

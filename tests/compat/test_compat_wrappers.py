@@ -50,7 +50,8 @@ def test_episode_stats_sum_numbers_and_arrays_alone() -> None:
             *values, _ = super().step(action)
             self.won += 1
             numbers = {"ok": np.True_, "small": np.uint8(200), "smalls": np.full(2, 200, np.uint8), "won": self.won}
-            others = {"list": [1, 2], "changing": self.tick if self.tick < 3 else "over", "ragged": np.ones(self.tick + 1)}
+            changing = self.tick if self.tick < 3 else "over"
+            others = {"list": [1, 2], "changing": changing, "ragged": np.ones(self.tick + 1)}
             return *values, {**numbers, **others}
 
     env = pufferlib.EpisodeStats(Odd(length=3))
