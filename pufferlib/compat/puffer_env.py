@@ -37,7 +37,8 @@ def set_buffers(env: Any, buf: Any = None) -> None:
         except (TypeError, LookupError):
             raise APIUsageError(
                 f"{type(env).__name__} got buf={buf!r:.80}, which must be None or have the arrays "
-                f"{', '.join(_BUFFERS)}; a PufferEnv whose step returns infos alone passes nothing to super().__init__()"
+                f"{', '.join(_BUFFERS)}; a PufferEnv whose step returns infos alone passes nothing to "
+                "super().__init__()"
             ) from None
         for name, array in arrays.items():
             setattr(env, name, array)
