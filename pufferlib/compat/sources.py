@@ -52,8 +52,8 @@ class Buffered:
 
     def overrides(self, kind: type) -> bool:
         """Return whether a subclass of ``kind`` defines what workers would not call if they stepped ``env`` itself."""
-        own = type(self)
-        return any(getattr(own, name, None) is not getattr(kind, name, None) for name in _CALLED)
+        subclass = type(self)
+        return any(getattr(subclass, name, None) is not getattr(kind, name, None) for name in _CALLED)
 
 
 class Emulated(dict[str, Any]):
