@@ -70,7 +70,18 @@ class Emulated(dict[str, Any]):
             raise AttributeError(f"emulated has {', '.join(self)}, and no {name}") from None
 
 
-class StoredEnv:
+class _Source:
+    """A base class of what stands between ``env`` and a worker; other attributes are those of ``env``."""
+
+    env: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # not set yet
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class StoredEnv(_Source):
     """A Gymnasium environment whose Discrete observations inside a Dict or Tuple are int32; ``env`` is the original.
 
     Other attributes are the original's.
@@ -82,13 +93,8 @@ class StoredEnv:
         self.action_space = env.action_space
         self.step, self.reset, self.unwrapped = env.step, env.reset, getattr(env, "unwrapped", env)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":  # not set yet
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
-
-class FlatEnv:
+class FlatEnv(_Source):
     """A wrapper of one environment as that environment: each observation is the only row of the wrapper's buffer.
 
     ``env`` is the wrapper. Other attributes are the wrapper's.
@@ -111,20 +117,15 @@ class FlatEnv:
     def _row(self, observation: Any) -> Any:
         return observation.reshape(self.observation_space.shape)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
-
-class FlatParallelEnv:
+class FlatParallelEnv(_Source):
     """A wrapper of several agents as a parallel environment with the wrapper's spaces and its present agents.
 
     ``env`` is the wrapper. Other attributes are the wrapper's.
     """
 
     def __init__(self, env: Any) -> None:
-        self.env = env
+        self.env = self.unwrapped = env
 
     def reset(self, seed: int | None = None) -> tuple[Any, Any]:
         """Reset the environment; return its observations and infos."""
@@ -139,13 +140,8 @@ class FlatParallelEnv:
     def _present(self, values: Any) -> dict[Any, Any]:
         return {agent: values[agent] for agent, is_present in self.env.mask.items() if is_present and agent in values}
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
-
-class ParallelSource:
+class ParallelSource(_Source):
     """A PettingZoo parallel environment for workers; ``env`` is the original.
 
     Discrete observations inside a Dict or Tuple are int32. If infos have a key that is no agent's name, all infos are
@@ -195,11 +191,6 @@ class ParallelSource:
 
     def _by_agent(self, infos: Any) -> Any:
         return {"common": dict(infos)} if infos and not infos.keys() <= self._names else dict(infos or {})
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
 
 def copy_row(layout: Any, sample: object, row: Array) -> None:
