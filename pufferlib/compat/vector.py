@@ -283,9 +283,9 @@ class _Vectorized:
         if begins.any():
             masks = masks.copy()
             masks[begins] = True
-        infos: dict[int, dict[str, Any]] = {env_id: {} for env_id in batch.env_ids.tolist()}
+        infos: dict[int, dict[str, Any]] = {env_id: {} for env_id in batch.env_ids.tolist()} if self._begins else {}
         for info in batch.infos:
-            of_env = infos[info["env_id"]]
+            of_env = infos.setdefault(info["env_id"], {})
             if "agent_id" in info:
                 name = vec.agent_names[info["agent_id"] % vec.agents_per_env]
                 of_env[name] = {key: value for key, value in info.items() if key != "agent_id"}

@@ -64,8 +64,9 @@ def wrap(env: Any, **kwargs: Unpack[WrapParameters]) -> Any:
     check: "first" fully checks the first reset and the first step, and only shapes and dtypes after that; "always"
         fully checks every reset and step.
 
-    Raises SpaceError if env is not an environment or its spaces cannot be flattened; PlanError for arguments that do
-    not apply to env; RegistryError for an unknown name; MissingExtra if a required package is not installed.
+    Raises SpaceError if env is not an environment or its spaces cannot be flattened, and for a PufferEnv for PufferLib
+    2 or 3, which is its own vector environment; PlanError for arguments that do not apply to env; RegistryError for an
+    unknown name; MissingExtra if a required package is not installed.
     """
     arguments = _explicit_arguments(kwargs)
     if isinstance(env, str):
