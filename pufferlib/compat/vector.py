@@ -186,6 +186,7 @@ class _Vectorized:
         if self._ids_by_worker and self.num_agents % self.num_workers == 0:
             self.agent_ids = self.agent_ids.reshape(self.num_workers, -1)
         self.actions: Any = None  # the last ones sent
+        self._everyone = np.ones(vec.agents_per_batch, bool)
         self._batch: Any = None
         self._masks: Any = None
 
@@ -257,7 +258,7 @@ class _Vectorized:
         elif self.vecenv.multi_agent:
             infos, masks = self._by_environment(batch)
         else:
-            masks = np.ones(len(batch.masks), bool)
+            masks = self._everyone.copy()
             if self._begins:
                 infos = _one_each(infos, batch.env_ids)
         self._begins, self._masks = False, masks
