@@ -16,7 +16,7 @@ from pufferlib.construct import make
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.evaluation.consistency import HistoryError
 from pufferlib.evaluation.dealer import Dealer, Results, Rules
-from pufferlib.evaluation.episodes import Episodes, info_column
+from pufferlib.evaluation.episodes import FAILED, Episodes, info_column
 from pufferlib.evaluation.noise import MAX_SEED
 from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
 from pufferlib.evaluation.progress import progress_bar
@@ -196,14 +196,16 @@ def play_in(
 
 
 def _report_failures(results: Results, rules: Rules, task: str) -> None:
-    """Warn of the episodes that failed too often. Raises WorkerError if all of them did."""
+    """Warn of the episodes that failed too often. Raises WorkerError if none was played to its end."""
     if not results.causes:
         return
     episode, cause = next(iter(results.causes.items()))
-    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {results.failures[episode]} times: {cause}"
-    if len(results.causes) == len(rules.seeds):
-        raise WorkerError(f"{text}\n\nno episode could be played")
+    num_failures = results.failures[episode] + results.deaths[episode]
+    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {num_failures} times: {cause}"
     num = len(results.causes)
+    if {*results.endings} <= {"", FAILED}:
+        others = f"; the first {num} were tried, and the other {len(rules.seeds) - num} not"
+        raise WorkerError(f"{text}\n\nno episode could be played{others if num < len(rules.seeds) else ''}")
     warnings.warn(f"{text}\n\n{num} of {len(rules.seeds)} episodes failed", RuntimeWarning, stacklevel=5)
 
 
@@ -237,10 +239,10 @@ def _seeds(seeds: Iterable[int] | None, episodes: int | None, seed: int) -> Arra
         return derived_seeds(seed, checked_count("episodes", episodes))
     assert seeds is not None
     try:
-        listed = [checked_seed(item) for item in seeds]
+        listed = [item if isinstance(item, bool) else checked_seed(item) for item in seeds]
     except TypeError:
         raise PlanError(f"seeds={seeds!r:.80} are no seeds; pass a sequence of integers, or episodes=n") from None
-    wrong = [item for item in listed if item is None or item > MAX_SEED]
+    wrong = [item for item in listed if item is None or isinstance(item, bool) or item > MAX_SEED]
     if wrong or not listed:
         problem = f"has {wrong[:8]}" if wrong else "is empty"
         raise PlanError(f"seeds {problem}; use one or more integers from 0 to 2**32 - 1")
@@ -254,8 +256,10 @@ def derived_seeds(seed: int, num: int) -> Array:
     """Return distinct seeds of 31 bits for a number of episodes, int64 (num,).
 
     The lowest eight bits of the seeds count, so that the episodes' places in a policy's batch are all equally frequent.
-    seed: from which they are derived. Raises PlanError if it is no seed.
+    seed: from which they are derived. Raises PlanError if it is no seed, or None.
     """
+    if seed is None:
+        raise PlanError("seed=None gives other episodes each time; use 0 or more")
     generator, counts = np.random.default_rng(checked_seed(seed)), np.arange(num) % 256
     seeds: Array = counts + (generator.integers(0, 2**23, num) << 8)
     while True:
