@@ -95,16 +95,18 @@ def evaluate(
         which is the seed modulo this number.
     max_restarts: an environment that raises, dies or takes too long costs no episode: the episode is played again from
         its first step, with the same seed. If one fails more often than this, its ending is "failed", its return NaN,
-        and the others are played. None sets no limit.
+        and the others are played. None sets no limit. Deaths of workers that were not stepping it do not count; 16 of
+        unknown cause count as one failure.
     fresh: "always" makes the environment again for each episode; "never" does not. "auto" does so if an episode turns
-        out to depend on those that the environment played before: one episode is played twice to find that out.
+        out to depend on those that the environment played before: two episodes are played twice to find that out.
     progress: True shows a bar with the time left; or a function that is called with the number of finished episodes and
         the number of steps after each batch.
     torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
         policy.pt that names code outside the current folder.
 
-    Raises PlanError for impossible arguments, the errors of ``make``, CheckpointError for a policy.pt that cannot be
-    read, ActionError for actions that do not fit, and what the policy raises.
+    Raises PlanError for impossible arguments and policies, the errors of ``make``, CheckpointError for a policy.pt that
+    cannot be read, MissingExtra if torch is needed and not installed, ActionError for actions that do not fit, and what
+    the policy raises. Raises WorkerError if all episodes have failed, or the first ones in every environment.
     """
     rules = Rules(
         seeds=_seeds(seeds, episodes, seed),
