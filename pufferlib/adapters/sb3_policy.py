@@ -71,9 +71,9 @@ class SB3Player:
         agents = batch.agent_ids % self._num_agents
         seeds, steps = batch.seeds.repeat(self._num_agents), batch.steps.repeat(self._num_agents)
         words = (uniforms(seeds, steps, agents, 1)[:, 0] * 2.0**32).astype(np.int64)
-        real = (batch.env_ids < self._num_envs).repeat(self._num_agents)
+        is_played = (batch.env_ids < self._num_envs).repeat(self._num_agents)
         actions: Array | None = None
-        for row in np.flatnonzero(real).tolist():
+        for row in np.flatnonzero(is_played).tolist():
             self._seed(int(words[row]))
             action = self._predicted(batch, slice(row, row + 1))
             if actions is None:

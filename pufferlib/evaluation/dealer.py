@@ -148,7 +148,7 @@ class Dealer:
         return self.results
 
     def _complete_batch(self) -> None:
-        """Let idle environments complete the next batch, if fewer are in flight than it has."""
+        """Complete the next batch with idle environments, if fewer are in flight than it has."""
         short = self.vec.batch_size - self._num_flying
         if short > 0:
             self.vec.idle(self._idle[:short])

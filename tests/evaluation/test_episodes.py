@@ -180,12 +180,14 @@ def test_equality_compares_infos_of_any_kind_and_takes_nan_for_nan() -> None:
         column[:] = values
         return episodes([1] * len(values), infos={"x": column})
 
-    def made(last: Any) -> Episodes:
+    def with_last(last: Any) -> Episodes:
         array = np.array([1, np.nan])
         return with_infos(array, {"a": float("nan"), "b": [array, (1, None)]}, None, "text", last)
 
-    assert made(1) == made(1) != made(2)
-    assert made({"a": np.nan}) == made({"a": np.nan}) != made({"a": 0.0}) and made("1") != made(1)
+    assert with_last(1) == with_last(1) != with_last(2)
+    assert with_last({"a": np.nan}) == with_last({"a": np.nan}) != with_last({"a": 0.0}) and with_last(
+        "1"
+    ) != with_last(1)
 
 
 def test_profiles_of_many_scores_and_thresholds_take_little_memory() -> None:
