@@ -46,11 +46,13 @@ class SB3Player:
     """A model of Stable-Baselines3 as a function of a PolicyBatch, with a state for each agent if the model has one.
 
     If ``greedy``, the model predicts all rows at once. Otherwise, it predicts one row at a time, as it draws from the
-    global generators, which are seeded for each row with the episode's seed, the step and the agent.
+    global generators, which are seeded for each row with the episode's seed, the step and the agent; rows that fill the
+    batch get zeros.
     """
 
     def __init__(self, model: Any, vec: VecEnv, num_slots: int, *, greedy: bool) -> None:
         self._model, self._greedy, self._num_agents = model, greedy, vec.agents_per_env
+        self._num_envs = vec.num_envs  # env_ids from here on are those of rows that fill a batch
         self._leaf_rows = LeafRows(vec.observation_layout)
         self._num_ids = num_slots * vec.agents_per_env
         self._states: tuple[Array, ...] | None = None  # each (layers, agent ids, …)
@@ -69,11 +71,16 @@ class SB3Player:
         agents = batch.agent_ids % self._num_agents
         seeds, steps = batch.seeds.repeat(self._num_agents), batch.steps.repeat(self._num_agents)
         words = (uniforms(seeds, steps, agents, 1)[:, 0] * 2.0**32).astype(np.int64)
-        actions = []
-        for row, word in enumerate(words.tolist()):
-            self._seed(word)
-            actions.append(self._predicted(batch, slice(row, row + 1)))
-        return np.concatenate(actions)
+        is_played = (batch.env_ids < self._num_envs).repeat(self._num_agents)
+        actions: Array | None = None
+        for row in np.flatnonzero(is_played).tolist():
+            self._seed(int(words[row]))
+            action = self._predicted(batch, slice(row, row + 1))
+            if actions is None:
+                actions = np.zeros((len(words), *action.shape[1:]), action.dtype)
+            actions[row] = action[0]
+        assert actions is not None
+        return actions
 
     def _seed(self, word: int) -> None:
         """Seed all generators from which a model may draw."""

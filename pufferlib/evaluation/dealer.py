@@ -10,17 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.evaluation.consistency import HistoryError, Trace, difference
+from pufferlib.evaluation.consistency import NONE, Comparison, HistoryError, Trace
 from pufferlib.evaluation.episodes import CUT, FAILED, TERMINATED, TRUNCATED
 from pufferlib.evaluation.policies import Act
 from pufferlib.evaluation.stage import Stage
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
-from pufferlib.vectorization.core.messages import culprit_of
+from pufferlib.vectorization.core.messages import crash_cause, culprit_of
+from pufferlib.vectorization.core.tensors import as_numpy
 
 __all__ = ["Dealer", "Rules"]
 
-IDLE = -1  # in place of an episode's index
+IDLE = NONE  # in place of the index of a slot's episode
+DEATHS_PER_FAILURE = 16  # workers' deaths of unknown cause that count as one failure of each of their episodes
+MIN_HOPELESS = 8  # episodes that have to be given up before the others are
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Results:
     restarts: Array
     seconds: Array
     infos: dict[str, list[dict[int | None, object]]]
-    failures: Array = field(init=False)  # of each episode, not counting those that other environments caused
+    failures: Array = field(init=False)  # of each episode, not counting those of other causes
+    deaths: Array = field(init=False)  # of each episode's worker, of unknown cause
     causes: dict[int, str] = field(default_factory=dict)  # the last failure of each episode that was given up
 
     @classmethod
@@ -75,7 +79,7 @@ class Results:
         )
 
     def __post_init__(self) -> None:
-        self.failures = np.zeros_like(self.restarts)
+        self.failures, self.deaths = np.zeros_like(self.restarts), np.zeros_like(self.restarts)
 
 
 class Dealer:
@@ -116,28 +120,48 @@ class Dealer:
         self._used = np.zeros(num_envs, np.int64)  # by slot: how many episodes its environment has begun
         self._idle: list[int] = []  # slots without an episode that are not in flight
         self._num_flying = 0
-        self._recorded, self._replayed = _Traced(), _Traced()
-        self._check_due = rules.checked and not rules.fresh
+        self._has_failed = np.zeros(num_envs, np.bool_)  # by slot: whether its environment has failed
+        self._second, self._last = Comparison(), Comparison()  # of the environments' second and last episodes
+        self._comparisons = (self._second, self._last) if rules.checked and not rules.fresh else ()
 
     def episode_of(self, env_id: int) -> int:
         """Return the index of the episode that a slot plays, or -1 if it plays none."""
         return int(self._episodes[env_id])
 
     def play(self) -> Results:
-        """Play all episodes, and return their results. Raises HistoryError, WorkerError, and what the policy raises."""
+        """Play all episodes, and return their results. Raises HistoryError, WorkerError, and what the policy raises.
+
+        If the first episodes have all failed, and every environment has, the others are not played.
+        """
         vec, batch_size, staged = self.vec, self.vec.batch_size, self._staged
         self._deal_first()
-        while self.num_finished < len(self.rules.seeds) or self._replayed.slot is not None:
-            short = batch_size - self._num_flying
-            if short > 0:
-                vec.idle(self._idle[:short])
-                del self._idle[:short]
-                self._num_flying += short
+        while self._is_going:
+            self._complete_batch()
             self._receive()
             while staged.num < self.rules.policy_batch and self._num_flying >= batch_size and vec.ready:
                 self._receive()
             self._send()
+        while self._num_flying:  # of episodes that are given up: a failure not received would be reported by close
+            self._complete_batch()
+            self._idle += vec.recv().env_ids.tolist()
+            self._num_flying -= batch_size
         return self.results
+
+    def _complete_batch(self) -> None:
+        """Complete the next batch with idle environments, if fewer are in flight than it has."""
+        short = self.vec.batch_size - self._num_flying
+        if short > 0:
+            self.vec.idle(self._idle[:short])
+            del self._idle[:short]
+            self._num_flying += short
+
+    @property
+    def _is_going(self) -> bool:
+        num_failed = len(self.results.causes)
+        if num_failed == self.num_finished >= MIN_HOPELESS and self._has_failed.all():
+            return False
+        replaying = any(comparison.replaying is not None for comparison in self._comparisons)
+        return replaying or self.num_finished < len(self.rules.seeds)
 
     # ------------------------------------------------------------------------------------------------ episodes
 
@@ -160,14 +184,13 @@ class Dealer:
         """Begin the next episodes in slots that have none; slots for which no episode is left become idle."""
         dealt = []
         for slot in slots:
-            if self._replay_due():
-                self._replayed.begin(slot, self._recorded.episode)
-                episode = self._recorded.episode
+            comparison = self._comparison_due()
+            if comparison is not None:
+                comparison.replay(slot)
+                episode = comparison.episode
             elif (next_episode := self._next_episode()) is not None:
                 episode = next_episode
-                if self._check_due and self._used[slot]:
-                    self._check_due = False
-                    self._recorded.begin(slot, episode)
+                self._compare_later(slot, episode)
             else:
                 self._episodes[slot] = IDLE
                 self._idle.append(slot)
@@ -200,7 +223,8 @@ class Dealer:
         if not slots:
             return
         rules, episodes = self.rules, self._episodes[slots]
-        used = [slot for slot in slots if self._used[slot] and (rules.fresh or slot == self._replayed.slot)]
+        replaying = [comparison.replaying for comparison in self._comparisons]
+        used = [slot for slot in slots if self._used[slot] and (rules.fresh or slot in replaying)]
         if used:
             self.vec.remake(used)
             self._used[used] = 0
@@ -228,8 +252,9 @@ class Dealer:
         ended = (batch.terminations | batch.truncations).reshape(shape).any(1)
         if self.rules.max_steps is not None:
             ended |= self._steps[slots] >= self.rules.max_steps
-        if self._replayed.slot is not None and self._replayed.trace.full:
-            ended |= slots == self._replayed.slot
+        for comparison in self._comparisons:
+            if comparison.replaying is not None and comparison.is_replayed_enough(comparison.replaying):
+                ended |= slots == comparison.replaying
         going = self._episodes[slots] != IDLE
         if ended.any() or not going.all():
             going &= self._conclude(batch, ended & going)
@@ -249,11 +274,12 @@ class Dealer:
             infos.setdefault(info["env_id"], []).append(info)  # type: ignore[arg-type]
         flags = (batch.terminations | batch.truncations).reshape(len(ended), -1)
         truncated = np.asarray(batch.truncations.reshape(flags.shape).any(1))
+        stepped = np.asarray(batch.masks.reshape(flags.shape).any(1))  # rows of crashes have no masks
         free, again = list[int](), list[int]()
         for position in np.flatnonzero(ended).tolist():
             slot = int(batch.env_ids[position])
             items = infos.get(slot, [])
-            causes = [str(info["restarted"]) for info in items if "restarted" in info]
+            causes = [] if stepped[position] else [cause for info in items if (cause := crash_cause(info)) is not None]
             if causes:
                 (again if self._retry(slot, causes[0]) else free).append(slot)
                 going[position] = False
@@ -277,10 +303,10 @@ class Dealer:
         return any(info.get("env") is True and "episode" in info for info in infos)
 
     def _is_cut(self, slot: int) -> bool:
-        limit, replayed = self.rules.max_steps, self._replayed
-        if slot == replayed.slot and replayed.trace.full:
+        limit = self.rules.max_steps
+        if limit is not None and self._steps[slot] >= limit:
             return True
-        return limit is not None and bool(self._steps[slot] >= limit)
+        return any(comparison.is_replayed_enough(slot) for comparison in self._comparisons)
 
     def _collect(self, slot: int, infos: list[dict[str, Any]], flags: Array, *, everything: bool) -> None:
         """Store the infos of the agents that have ended; if ``everything``, those of all agents."""
@@ -292,13 +318,17 @@ class Dealer:
                         self._infos[slot].setdefault(name, {})[agent] = info[name]
 
     def _finish(self, slot: int, ending: str) -> None:
-        """Store the result of a slot's episode."""
+        """Store the result of a slot's episode. Raises HistoryError if the rows of the same episode were others."""
         episode, self._episodes[slot] = int(self._episodes[slot]), IDLE
-        if slot == self._recorded.slot:
-            self._recorded.slot = None
-        if slot == self._replayed.slot:
-            self._compare()
-            return
+        for comparison in self._comparisons:
+            replayed, step = comparison.finish(slot)
+            if step is not None:
+                raise HistoryError(
+                    f"the episode of seed {self.rules.seeds[episode]} was another one, from step {step} on, in an "
+                    f"environment that had played before ({comparison.num_before} episodes)"
+                )
+            if replayed:
+                return
         results = self.results
         self._num_playing[self._staged.place_of(int(self.rules.seeds[episode]))] -= 1
         results.endings[episode], results.lengths[episode] = ending, self._steps[slot]
@@ -313,15 +343,17 @@ class Dealer:
         """Begin a slot's episode again after a failure; return False if it has failed too often and is given up."""
         episode, rules, results = int(self._episodes[slot]), self.rules, self.results
         self._used[slot] = 0  # the next reset makes the environment again
-        if slot == self._replayed.slot:  # the check is given up
-            self._replayed.slot, self._episodes[slot] = None, IDLE
+        self._has_failed[slot] = True
+        dropped = [comparison.drop(slot) for comparison in self._comparisons]
+        if any(dropped):
+            self._episodes[slot] = IDLE
             return False
-        if slot == self._recorded.slot:
-            self._recorded.slot, self._check_due = None, True
-            self._recorded = _Traced()
         results.restarts[episode] += 1
-        results.failures[episode] += culprit_of(cause) in (None, slot)
-        if rules.max_restarts is not None and results.failures[episode] > rules.max_restarts:
+        culprit = culprit_of(cause)
+        results.failures[episode] += culprit == slot
+        results.deaths[episode] += culprit is None
+        num = results.failures[episode] + results.deaths[episode] // DEATHS_PER_FAILURE
+        if rules.max_restarts is not None and num > rules.max_restarts:
             results.causes[episode] = cause
             self._steps[slot] = 0
             self._finish(slot, FAILED)
@@ -335,51 +367,44 @@ class Dealer:
         """Call the policy for the staged rows, and send its actions."""
         for batch, places in self._staged.batches():
             actions, slots = self._staged.chosen_actions(self._act(batch), places), batch.env_ids[places]
-            for traced in (self._recorded, self._replayed):
-                if traced.slot is not None and traced.slot in slots:
-                    traced.trace.add_actions(self._rows_of(actions, slots.tolist().index(traced.slot)))
+            for slot, trace in self._traced():
+                if slot in slots:
+                    trace.add_actions(self._rows_of(actions, slots.tolist().index(slot)))
             self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
             self._num_flying += len(slots)
 
     # ------------------------------------------------------------------------------- dependence on earlier episodes
 
-    def _replay_due(self) -> bool:
-        recorded, replayed = self._recorded, self._replayed
-        return recorded.episode != IDLE and recorded.slot is None and replayed.episode == IDLE
+    def _compare_later(self, slot: int, episode: int) -> None:
+        """Record a slot's next episode if it is an environment's second one, or the last one as far as is known."""
+        if not self._comparisons:
+            return
+        num_before = int(self._used[slot])
+        if num_before and self._second.episode == NONE:
+            self._second.record(slot, episode, num_before)
+        elif num_before >= max(2, self._last.num_before) and not self._last.begun:
+            self._last.record(slot, episode, num_before)
+
+    def _comparison_due(self) -> Comparison | None:
+        """Return a comparison whose episode is to be played again now: at the end, while it is still recorded."""
+        for comparison in self._comparisons:
+            early = comparison is self._second and comparison.recording is None
+            if comparison.episode != NONE and not comparison.begun and (early or not self._queues):
+                return comparison
+        return None
+
+    def _traced(self) -> list[tuple[int, Trace]]:
+        return [item for comparison in self._comparisons for item in comparison.traced()]
 
     def _record(self, batch: Batch, slots: Array) -> None:
-        for traced in (self._recorded, self._replayed):
-            if traced.slot is not None and not traced.trace.full:
-                for position in np.flatnonzero(slots == traced.slot).tolist():
-                    columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
-                    traced.trace.add_rows(*(self._rows_of(column, position) for column in columns))
+        for slot, trace in self._traced():
+            for position in () if trace.full else np.flatnonzero(slots == slot).tolist():
+                columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
+                trace.add_rows(*(self._rows_of(column, position) for column in columns))
 
-    def _rows_of(self, actions: Any, position: int) -> Any:
-        """Return the rows of one environment of an array, or of a tuple of arrays."""
-        rows = slice(position * self._num_agents, (position + 1) * self._num_agents)
-        if isinstance(actions, tuple):
-            return tuple(np.asarray(part)[rows] for part in actions)
-        return np.asarray(actions)[rows]
-
-    def _compare(self) -> None:
-        """Compare the two traces of one episode. Raises HistoryError if the environment's rows differ."""
-        self._replayed.slot = None
-        parting = difference(self._recorded.trace, self._replayed.trace)
-        if parting is not None and parting[0] == "rows":
-            seed = int(self.rules.seeds[self._recorded.episode])
-            raise HistoryError(
-                f"the episode of seed {seed} was another one, from step {parting[1]} on, in an environment that had "
-                "played before"
-            )
-
-
-class _Traced:
-    """An episode that is recorded. slot: where it is played; None before and after."""
-
-    def __init__(self) -> None:
-        self.slot: int | None = None
-        self.episode = IDLE
-        self.trace = Trace()
-
-    def begin(self, slot: int, episode: int) -> None:
-        self.slot, self.episode, self.trace = slot, episode, Trace()
+    def _rows_of(self, values: Any, position: int) -> Any:
+        """Return the rows of one environment of an array or tensor, or of a tuple of these."""
+        rows, values = slice(position * self._num_agents, (position + 1) * self._num_agents), as_numpy(values)
+        if isinstance(values, tuple):
+            return tuple(np.asarray(part)[rows] for part in values)
+        return np.asarray(values)[rows]

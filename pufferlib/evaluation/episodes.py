@@ -307,8 +307,20 @@ def _same(first: Array, second: Array) -> bool:
     if first.shape != second.shape:
         return False
     if first.dtype == object or second.dtype == object:
-        return all(np.array_equal(one, other) for one, other in zip(first.flat, second.flat, strict=True))
-    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f" and second.dtype.kind == "f")
+        return all(_same_values(one, other) for one, other in zip(first.flat, second.flat, strict=True))
+    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc" and second.dtype.kind in "fc")
+
+
+def _same_values(first: Any, second: Any) -> bool:
+    """Return whether two values of infos are equal, where NaN is equal to NaN."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_same_values(first[key], second[key]) for key in first)
+    if isinstance(first, (list, tuple)) and type(first) is type(second):
+        return len(first) == len(second) and all(map(_same_values, first, second))
+    one, other = np.asarray(first), np.asarray(second)
+    if one.dtype == object and one.shape == ():  # no array, and no number
+        return bool(first == second)
+    return _same(one, other)
 
 
 def _plain(value: Any) -> Any:

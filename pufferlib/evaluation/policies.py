@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pufferlib.errors import PlanError
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.core.tensors import imported_torch
 
 __all__ = ["Act", "PolicyBatch", "loaded", "opened", "wrap_kwargs_of"]
 
@@ -49,10 +50,12 @@ def wrap_kwargs_of(policy: Any) -> dict[str, Any]:
 def loaded(policy: Any, env: Any, *, trust: bool) -> Any:
     """Return the saved policy for the path of a file or folder; any other policy unchanged.
 
-    env: the environment to play. Raises CheckpointError for a file that cannot be read or is not trusted.
+    env: the environment to play. Raises CheckpointError for a file that cannot be read or is not trusted, MissingExtra
+    without torch.
     """
     if _is_random(policy) or not isinstance(policy, (str, os.PathLike)):
         return policy
+    imported_torch()
     return importlib.import_module("pufferlib.models").read_policy(Path(policy), env=env, trust=trust)
 
 
@@ -64,10 +67,11 @@ def opened(policy: Any, vec: VecEnv, *, policy_batch: int, greedy: bool, torch_t
         PolicyBatch. policy_batch: the number of environments in a PolicyBatch. greedy: whether to take the likeliest
         actions instead of sampled ones. torch_threads: the number of threads that torch uses meanwhile.
 
-    Raises PlanError for anything else, and the errors of ``Actor``.
+    Raises PlanError for anything else, MissingExtra if torch is needed and not installed, and the errors of ``Actor``.
     """
     torch = sys.modules.get("torch")
     if _is_random(policy) or _is_actor(policy) or _is_module(policy, torch):
+        imported_torch()
         maker = importlib.import_module(TORCH_POLICIES).seeded_policy
     elif hasattr(policy, "predict"):  # a model of SAC has an actor, too
         maker = importlib.import_module(SB3_POLICIES).sb3_policy

@@ -16,7 +16,7 @@ from pufferlib.construct import make
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.evaluation.consistency import HistoryError
 from pufferlib.evaluation.dealer import Dealer, Results, Rules
-from pufferlib.evaluation.episodes import Episodes, info_column
+from pufferlib.evaluation.episodes import FAILED, Episodes, info_column
 from pufferlib.evaluation.noise import MAX_SEED
 from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
 from pufferlib.evaluation.progress import progress_bar
@@ -95,16 +95,18 @@ def evaluate(
         which is the seed modulo this number.
     max_restarts: an environment that raises, dies or takes too long costs no episode: the episode is played again from
         its first step, with the same seed. If one fails more often than this, its ending is "failed", its return NaN,
-        and the others are played. None sets no limit.
+        and the others are played. None sets no limit. Deaths of workers that were not stepping it do not count; 16 of
+        unknown cause count as one failure.
     fresh: "always" makes the environment again for each episode; "never" does not. "auto" does so if an episode turns
-        out to depend on those that the environment played before: one episode is played twice to find that out.
+        out to depend on those that the environment played before: two episodes are played twice to find that out.
     progress: True shows a bar with the time left; or a function that is called with the number of finished episodes and
         the number of steps after each batch.
     torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
         policy.pt that names code outside the current folder.
 
-    Raises PlanError for impossible arguments, the errors of ``make``, CheckpointError for a policy.pt that cannot be
-    read, ActionError for actions that do not fit, and what the policy raises.
+    Raises PlanError for impossible arguments and policies, the errors of ``make``, CheckpointError for a policy.pt that
+    cannot be read, MissingExtra if torch is needed and not installed, ActionError for actions that do not fit, and what
+    the policy raises. Raises WorkerError if all episodes have failed, or the first ones in every environment.
     """
     rules = Rules(
         seeds=_seeds(seeds, episodes, seed),
@@ -196,14 +198,16 @@ def play_in(
 
 
 def _report_failures(results: Results, rules: Rules, task: str) -> None:
-    """Warn of the episodes that failed too often. Raises WorkerError if all of them did."""
+    """Warn of the episodes that failed too often. Raises WorkerError if none was played to its end."""
     if not results.causes:
         return
     episode, cause = next(iter(results.causes.items()))
-    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {results.failures[episode]} times: {cause}"
-    if len(results.causes) == len(rules.seeds):
-        raise WorkerError(f"{text}\n\nno episode could be played")
+    num_failures = results.failures[episode] + results.deaths[episode]
+    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {num_failures} times: {cause}"
     num = len(results.causes)
+    if {*results.endings} <= {"", FAILED}:
+        others = f"; the first {num} were tried, and the other {len(rules.seeds) - num} not"
+        raise WorkerError(f"{text}\n\nno episode could be played{others if num < len(rules.seeds) else ''}")
     warnings.warn(f"{text}\n\n{num} of {len(rules.seeds)} episodes failed", RuntimeWarning, stacklevel=5)
 
 
@@ -237,10 +241,10 @@ def _seeds(seeds: Iterable[int] | None, episodes: int | None, seed: int) -> Arra
         return derived_seeds(seed, checked_count("episodes", episodes))
     assert seeds is not None
     try:
-        listed = [checked_seed(item) for item in seeds]
+        listed = [item if isinstance(item, bool) else checked_seed(item) for item in seeds]
     except TypeError:
         raise PlanError(f"seeds={seeds!r:.80} are no seeds; pass a sequence of integers, or episodes=n") from None
-    wrong = [item for item in listed if item is None or item > MAX_SEED]
+    wrong = [item for item in listed if item is None or isinstance(item, bool) or item > MAX_SEED]
     if wrong or not listed:
         problem = f"has {wrong[:8]}" if wrong else "is empty"
         raise PlanError(f"seeds {problem}; use one or more integers from 0 to 2**32 - 1")
@@ -254,8 +258,10 @@ def derived_seeds(seed: int, num: int) -> Array:
     """Return distinct seeds of 31 bits for a number of episodes, int64 (num,).
 
     The lowest eight bits of the seeds count, so that the episodes' places in a policy's batch are all equally frequent.
-    seed: from which they are derived. Raises PlanError if it is no seed.
+    seed: from which they are derived. Raises PlanError if it is no seed, or None.
     """
+    if seed is None:
+        raise PlanError("seed=None gives other episodes each time; use 0 or more")
     generator, counts = np.random.default_rng(checked_seed(seed)), np.arange(num) % 256
     seeds: Array = counts + (generator.integers(0, 2**23, num) << 8)
     while True:

@@ -74,7 +74,7 @@ def profile(scores: Scores, thresholds: Array) -> Array:
 
     scores: by task, (…, scores).
     """
-    shares = [(task[..., None, :] > thresholds[:, None]).mean(-1) for task in scores]
+    shares = [_shares_above(task, thresholds) for task in scores]
     return np.mean(shares, axis=0)  # type: ignore[no-any-return]
 
 
@@ -108,6 +108,15 @@ def bootstrap(
         values.append(statistic(*drawn))
     low, high = np.quantile(np.concatenate(values), [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return low, high
+
+
+def _shares_above(scores: Array, thresholds: Array) -> Array:
+    """Return the share of one task's scores above each threshold. scores: (…, scores). Returns (…, thresholds)."""
+    ordered, num = np.sort(scores, axis=-1), scores.shape[-1]
+    shares = np.empty((*scores.shape[:-1], len(thresholds)))
+    for index in np.ndindex(scores.shape[:-1]):
+        shares[index] = (num - np.searchsorted(ordered[index], thresholds, "right")) / num
+    return shares
 
 
 def _above(first: Array, second: Array) -> Array:

@@ -5,6 +5,7 @@ The actions that they sample are functions of an episode's seed, the step and th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from pufferlib.errors import PlanError
 from pufferlib.evaluation.noise import gumbels, normals, uniforms
 from pufferlib.evaluation.policies import Act, PolicyBatch
 from pufferlib.models.distributions import Decisions, Distribution
@@ -31,7 +33,7 @@ def seeded_policy(policy: Any, vec: VecEnv, *, num_slots: int, greedy: bool, tor
 
     policy: "random", an Actor, a torch module, or an object with a method ``actor(layout, action_space)`` that returns
     an Actor, such as a SavedPolicy. num_slots: one more than the largest env_id. greedy, torch_threads: as for
-    ``evaluate``. Raises the errors of ``Actor`` and of that method.
+    ``evaluate``. Raises PlanError for a module with another interface, and the errors of ``Actor`` and of that method.
     """
     with fixed_threads(torch_threads):
         if isinstance(policy, str):
@@ -48,16 +50,35 @@ def seeded_policy(policy: Any, vec: VecEnv, *, num_slots: int, greedy: bool, tor
 
 
 def actor_of(policy: Any, vec: VecEnv) -> Actor:
-    """Return the Actor for a policy that is one, is a module, or makes one."""
+    """Return the Actor for a policy that is one, is a module, or makes one. Raises PlanError for other modules."""
     if isinstance(policy, Actor):
         return policy
     if isinstance(policy, nn.Module):
+        _require_forward(policy)
         return Actor(lambda layout, action_space: policy, vec.observation_layout, vec.single_action_space)
     if isinstance(policy.actor, Actor):  # of a BatchPlayer
         return policy.actor
     with torch.random.fork_rng(devices=()):  # a new network draws its weights, before it gets the saved ones
         actor: Actor = policy.actor(vec.observation_layout, vec.single_action_space)
     return actor
+
+
+def _require_forward(module: nn.Module) -> None:
+    """Raise PlanError for a module whose ``forward`` cannot take observations, a state and an action mask."""
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):  # of compiled code
+        return
+    num = 3 + hasattr(module, "num_places")
+    try:
+        signature.bind(*[None] * num)
+    except TypeError:
+        name = type(module).__name__
+        way = "the model instead of its policy" if hasattr(module, "predict") else "a function of a batch that calls it"
+        raise PlanError(
+            f"the policy's {name}.forward{signature} cannot be called with (observations, state, action_mask); pass "
+            f"{way}, or a module with the interface of pufferlib.models"
+        ) from None
 
 
 @contextmanager

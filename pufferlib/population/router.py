@@ -19,6 +19,7 @@ from pufferlib.models.per_agent import expand_masks
 from pufferlib.population.matchmaking import Matchmaker, Matchup, Seat, seats_of
 from pufferlib.population.pool import PolicyPool
 from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.core.messages import crash_cause
 
 __all__ = ["Router"]
 
@@ -169,7 +170,7 @@ class Router:
         self._alive[env_ids] = masks & ~ended
         if (ended & ~masks).any():  # an agent vanished, or the environment failed
             for info in batch.infos:
-                if "restarted" in info:
+                if crash_cause(info) is not None:
                     self._interrupted[info["env_id"]] = True
 
     def _begin(self, env_ids: list[int]) -> None:

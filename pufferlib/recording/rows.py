@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization.core.messages import crash_cause
 
 __all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
@@ -148,8 +149,9 @@ class Reader:
         episodes, over, crash = [], False, None
         first_agent = int(batch.env_ids[index]) * self._num_agents
         for info in infos:
-            if "restarted" in info:
-                crash = Crash.of(info["restarted"])
+            cause = crash_cause(info)
+            if cause is not None:
+                crash = Crash.of(cause)
             agent_index = info["agent_id"] - first_agent if "agent_id" in info else ENV
             if info.get("env") is True and (agent_index == ENV or not self._multi_agent):
                 over = True

@@ -239,8 +239,7 @@ def play(
         if reel is not None:
             observers.append(reel.of(vec))
         if shots is not None:
-            see_shot = shots.of(vec)
-            observers.append(lambda batch, dealer: see_shot(batch))
+            observers.append(shots.of(vec))
         if watch is not None:
             from pufferlib.training.terminal_view import TerminalView
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pufferlib.training.results import NUMBERS, Episode, Episodes, charts
+from pufferlib.vectorization.core.messages import crash_cause
 
 NUM_RECENT = 100  # episodes, and values of each scalar, in a mean
 NUM_KEYS = 100  # an environment that makes up a new name each step must not fill the memory
@@ -38,7 +39,7 @@ class RecentStatistics:
         """Add the infos of one batch."""
         self.episodes.extend(self.finished.in_batch(infos))
         for info in infos:
-            self.num_restarts += "restarted" in info
+            self.num_restarts += crash_cause(info) is not None
             for key, value in info.items():
                 if key not in RESERVED_KEYS:
                     self._note(str(key), value)

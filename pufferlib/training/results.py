@@ -14,6 +14,7 @@ from torch import nn
 
 import pufferlib
 from pufferlib.models import Actor
+from pufferlib.vectorization.core.messages import crash_cause
 from pufferlib.vectorization.device.episodes import EpisodeStats
 
 RETURN_OF = "charts/return_of/"  # followed by the name of an agent or of a type
@@ -91,7 +92,7 @@ class Episodes:
         The unfinished episodes of restarted environments are dropped.
         """
         for info in infos:
-            if "restarted" in info:  # the episode does not count, nor do the scores of agents that left it early
+            if crash_cause(info) is not None:  # neither the episode counts, nor the scores of agents that left it early
                 for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
                     self._close(env_id)
             if self.labels and "agent_id" in info and _has_return(info.get("episode")):

@@ -13,6 +13,7 @@ from pufferlib import registry
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.evaluation.dealer import Dealer
 from pufferlib.training.film import FPS, MAX_FRAMES, MAX_SIDE, RGB, Film, checked_format, save, save_picture
+from pufferlib.vectorization.core.messages import crash_cause
 
 SNAPSHOT_SIDE = 640  # pixels
 
@@ -129,9 +130,9 @@ class Filming:
         if not chosen:
             return
         masks, rewards = (np.asarray(part).reshape(len(env_ids), -1) for part in (batch.masks, batch.rewards))
-        restarted = {info["env_id"] for info in batch.infos if "restarted" in info}
+        restarted = {info["env_id"] for info in batch.infos if crash_cause(info) is not None}
         for env_index, env_id in chosen:
-            if env_id in restarted:
+            if env_id in restarted and not masks[env_index].any():
                 self.films[env_id] = None
             else:
                 self._begin_if_reset(env_id, masks[env_index])
@@ -158,6 +159,10 @@ class Filming:
         if not masks.any():
             self._finish(env_id)  # of an episode that was cut
             self.films[env_id] = Film(self.fps, self.max_side) if self.should_film(env_id) else None
+
+    def discard(self) -> None:
+        """Discard the current films, as their episodes are played again."""
+        self.films = dict.fromkeys(self.films)
 
     def finish(self) -> None:
         """Finish the current films, whose episodes will not be played to their ends."""
@@ -270,6 +275,7 @@ class Reel:
         if dealer is not self._dealer:  # all episodes are played again
             self._dealer = dealer
             self.films.clear()
+            self._filming.discard()
         self._filming.see(batch)
 
     def _is_filmed(self, env_id: int) -> bool:
@@ -316,12 +322,22 @@ class Snapshots:
         self.folder, self.steps = folder, sorted(set(steps))
         self.note = ""  # a remark on the episode, once saved
         self._film: Film | None = None
+        self._dealer: Dealer | None = None
 
-    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return a function to call with each batch, between ``recv`` and ``send``. Creates the folder."""
+    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch, Dealer], None]:
+        """Return a function to call with each batch of an evaluation, between ``recv`` and ``send``.
+
+        Creates the folder.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(vec, (0,), lambda env_id: self._film is None, self._keep, SNAPSHOT_SIDE)
-        return self._filming.see
+        return self._see
+
+    def _see(self, batch: pufferlib.Batch, dealer: Dealer) -> None:
+        if dealer is not self._dealer:  # all episodes are played again
+            self._dealer, self._film = dealer, None
+            self._filming.discard()
+        self._filming.see(batch)
 
     def _keep(self, env_id: int, film: Film) -> None:
         self._film = self._film or film

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,3 +172,30 @@ def test_equality_leaves_out_times_and_restarts() -> None:
     assert first == again and first.seconds.tolist() != again.seconds.tolist()
     assert first != pufferlib.evaluate(HashEnv, "random", **{**how, "seed": 3}) and first != 3
     assert (first.seconds > 0).all() and first.wall_s > 0
+
+
+def test_equality_compares_infos_of_any_kind_and_takes_nan_for_nan() -> None:
+    def with_infos(*values: Any) -> Episodes:
+        column = np.empty(len(values), object)
+        column[:] = values
+        return episodes([1] * len(values), infos={"x": column})
+
+    def with_last(last: Any) -> Episodes:
+        array = np.array([1, np.nan])
+        return with_infos(array, {"a": float("nan"), "b": [array, (1, None)]}, None, "text", last)
+
+    assert with_last(1) == with_last(1) != with_last(2)
+    assert with_last({"a": np.nan}) == with_last({"a": np.nan}) != with_last({"a": 0.0}) and with_last(
+        "1"
+    ) != with_last(1)
+
+
+def test_profiles_of_many_scores_and_thresholds_take_little_memory() -> None:
+    several = episodes(np.random.default_rng(1).random(5000))
+    thresholds = np.linspace(0, 1, 400)
+    tracemalloc.start()
+    profile = several.performance_profile(thresholds, num_resamples=50)
+    _, most_nbytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_nbytes < 50e6
+    np.testing.assert_array_equal(profile.values, [(several.returns > limit).mean() for limit in thresholds])

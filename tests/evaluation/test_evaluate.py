@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 from mock_envs import HashEnv, HashPopulation, NestedHashEnv
@@ -19,6 +20,8 @@ from mock_envs import HashEnv, HashPopulation, NestedHashEnv
 import pufferlib
 from pufferlib.errors import ActionError, PlanError, WorkerError
 from pufferlib.evaluation import PolicyBatch, uniforms
+from pufferlib.vectorization.core.messages import Died, Failed, culprit_of
+from pufferlib.vectorization.core.step_watchdog import Doing
 
 pytestmark = pytest.mark.beside
 
@@ -227,6 +230,38 @@ def test_an_environment_that_remembers_is_made_again_for_each_episode(env: Any) 
         assert pufferlib.evaluate(env, noisy, episodes=5, backend="serial") is not None  # none plays twice
 
 
+class Levels(HashEnv):
+    """Becomes harder after every three episodes."""
+
+    def __init__(self, env_index: int = 0) -> None:
+        super().__init__(env_index)
+        self.num_played = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.num_played += 1
+        observation, info = super().reset(seed=seed)
+        self.length = 5 + self.num_played // 3
+        return observation, info
+
+
+@pytest.mark.parametrize("plan", [*PLANS[:3], {"backend": "pool", "num_envs": 8, "num_workers": 2}])
+def test_memory_that_shows_later_is_found_in_the_last_episode_of_an_environment(plan: dict[str, Any]) -> None:
+    always = pufferlib.evaluate(Levels, noisy, episodes=24, fresh="always", **PLANS[0])
+    with pytest.warns(RuntimeWarning, match="had played before"):
+        assert pufferlib.evaluate(Levels, noisy, episodes=24, **plan) == always
+
+
+def test_only_two_episodes_are_played_twice() -> None:
+    for plan, num in (({"num_envs": 3}, 2), ({"num_envs": 6}, 1), ({"num_envs": 12}, 0)):
+        calls: list[tuple[int, int]] = []
+
+        def count(num_finished: int, num_steps: int, calls: Any = calls) -> None:
+            calls.append((num_finished, num_steps))
+
+        result = pufferlib.evaluate(Optioned, "random", seeds=range(12), backend="serial", progress=count, **plan)
+        assert calls[-1] == (12, 12 + num) and result.lengths.sum() == 12, plan
+
+
 def test_the_check_of_memory_leaves_no_trace() -> None:
     counts = [
         pufferlib.evaluate(HashEnv, noisy, episodes=9, fresh=fresh, **PLANS[1]) for fresh in ("auto", "never", "always")
@@ -283,12 +318,18 @@ def test_the_death_of_workers_costs_no_episode(plan: dict[str, Any], tmp_path: P
 
 
 class Registered(HashEnv):
-    """Leaves the id of its process in a folder."""
+    """Leaves the id of its process in a folder. length: of all episodes, if not 0."""
 
-    def __init__(self, env_index: int = 0, folder: str = "") -> None:
+    def __init__(self, env_index: int = 0, folder: str = "", length: int = 0) -> None:
         super().__init__(env_index, mean_length=15)
+        self.fixed = length
         if folder:
             Path(folder, str(os.getpid())).touch()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed, options=options)
+        self.length = self.fixed or self.length
+        return result
 
 
 @pytest.mark.parametrize("plan", [PLANS[3], PLANS[4]])
@@ -310,6 +351,81 @@ def test_workers_that_are_killed_at_any_time_lose_and_double_nothing(plan: dict[
     )
     assert num_killed >= 8 and result.restarts.sum() >= num_killed // 2
     assert result == expected and result.seeds.tolist() == [*range(120)]
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_workers_that_are_killed_while_they_wait_fail_no_episode(backend: str, tmp_path: Path) -> None:
+    num_killed = 0
+
+    def kill(num_finished: int, num_steps: int) -> None:
+        nonlocal num_killed
+        if num_killed < 6 and num_steps >= 8 * (num_killed + 1):
+            num_killed += 1
+            path = next(tmp_path.iterdir())
+            path.unlink()
+            os.kill(int(path.name), signal.SIGKILL)
+            while psutil.pid_exists(int(path.name)) and psutil.Process(int(path.name)).status() != "zombie":
+                time.sleep(0.001)
+
+    how = {"seeds": range(6), "env_kwargs": {"folder": str(tmp_path), "length": 100}}
+    plan = {"backend": backend, "num_envs": 3, "num_workers": 1, "batch_size": 3}
+    result = pufferlib.evaluate(Registered, noisy, progress=kill, **plan, **how)
+    assert num_killed == 6 and result.restarts[:3].min() >= 4
+    assert result == pufferlib.evaluate(Registered, noisy, backend="serial", **how)
+
+
+def test_a_cause_names_the_environment_at_fault() -> None:
+    raised = Failed(12, 3, "step", "ValueError: while environment 7 was", "Traceback", None, location=" on node 1.2")
+    assert culprit_of(raised.text) == 12
+    died = Died(0, -9, range(4))
+    assert culprit_of(died.text) is None and culprit_of(died._replace(doing=Doing(2, is_reset=False)).text) == 2
+
+
+class Hopeless(HashEnv):
+    """Episodes of odd seeds, or all, raise in their first step, and leave a file; the others are long."""
+
+    def __init__(self, env_index: int = 0, folder: str = "", odd: bool = False) -> None:
+        super().__init__(env_index)
+        self.folder, self.odd = folder, odd
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed)
+        self.length = 50
+        return result
+
+    def step(self, action: Any) -> Any:
+        if self.tick == 0 and (self.last_seed % 2 or not self.odd):
+            with open(f"{self.folder}/tries", "a") as file:
+                file.write("x")
+            raise ValueError("hopeless")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("plan", PLANS[:5])
+def test_an_environment_that_never_works_is_given_up_soon(plan: dict[str, Any], tmp_path: Path) -> None:
+    how = {"episodes": 300, "env_kwargs": {"folder": str(tmp_path)}, "max_restarts": 1, **plan}
+    with pytest.raises(WorkerError, match=r"(?s)hopeless.*no episode could be played; the first \d+ were tried"):
+        pufferlib.evaluate(Hopeless, noisy, **how)
+    assert 16 <= len((tmp_path / "tries").read_text()) <= 48
+
+
+def test_a_few_good_episodes_are_waited_for(tmp_path: Path) -> None:
+    how = {"env_kwargs": {"folder": str(tmp_path), "odd": True}, "max_restarts": 0, "backend": "serial", "num_envs": 3}
+    with pytest.warns(RuntimeWarning, match="30 of 32 episodes failed"):
+        result = pufferlib.evaluate(Hopeless, noisy, seeds=[0, 2, *range(1, 61, 2)], **how)
+    assert np.isfinite(result.returns).tolist() == [True] * 2 + [False] * 30
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_infos_of_the_environment_may_have_the_key_of_a_crash(backend: str) -> None:
+    result = pufferlib.evaluate(Rested, "random", episodes=12, backend=backend, num_envs=3, infos=("restarted",))
+    assert not result.restarts.any() and {*result.endings} == {"terminated"}
+    assert result.infos["restarted"].tolist() == ["three times"] * 12
+
+
+class Rested(HeavyTailed):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"restarted": "three times"}
 
 
 @pytest.mark.parametrize("backend", ["serial", "pool"])
@@ -375,6 +491,8 @@ def test_a_step_that_takes_too_long_is_played_again(tmp_path: Path) -> None:
         ({"seeds": [2**32]}, r"seeds has \[4294967296\]; use one or more integers from 0 to"),
         ({"seeds": 3}, "seeds=3 are no seeds; pass a sequence"),
         ({"seeds": ["a"]}, "seed='a' is not a whole number"),
+        ({"seeds": [True, False]}, r"seeds has \[True, False\]; use one or more integers"),
+        ({"episodes": 2, "seed": None}, "seed=None gives other episodes each time; use 0 or more"),
         ({"episodes": 2, "policy_batch": 0}, "policy_batch=0 is impossible"),
         ({"episodes": 2, "max_steps": 0}, "max_steps=0 is impossible"),
         ({"episodes": 2, "max_restarts": -1}, "max_restarts=-1 is impossible"),

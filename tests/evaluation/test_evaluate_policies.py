@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mock_envs import HashEnv
 from torch import nn
 
 import pufferlib
-from pufferlib.errors import CheckpointError, SpaceError
+from pufferlib.errors import CheckpointError, MissingExtra, PlanError, SpaceError
 from pufferlib.evaluation.noise import gumbels, normals, uniforms
 from pufferlib.models import Actor, Distribution, Origin, make_policy, read_policy, save_policy
 
@@ -141,6 +142,50 @@ def test_files_modules_and_actors_are_one_policy_and_are_left_as_they_were(tmp_p
         pufferlib.evaluate(Chaotic, "nowhere.pt", **how)
     with pytest.raises(CheckpointError, match="holds a policy for other observations or actions"):
         pufferlib.evaluate(HashEnv, tmp_path, **how)
+
+
+def test_functions_may_return_tensors_with_gradients() -> None:
+    layer = nn.Linear(5, 3)
+
+    def policy(batch: Any) -> Any:
+        return layer(torch.from_numpy(batch.observations)).clamp(-1, 1)
+
+    how = {"episodes": 30, "backend": "serial", "policy_batch": 4}
+    assert pufferlib.evaluate(continuous, policy, num_envs=3, **how) == pufferlib.evaluate(continuous, policy, **how)
+
+
+def test_modules_with_another_interface_are_refused_with_the_way_out() -> None:
+    class Model(nn.Linear):
+        def predict(self) -> None: ...
+
+    how = {"episodes": 2, "backend": "serial"}
+    with pytest.raises(PlanError, match=r"Sequential.forward\(input.*cannot be called with .* a function of a batch"):
+        pufferlib.evaluate(Chaotic, nn.Sequential(nn.Linear(5, 7)), **how)
+    with pytest.raises(PlanError, match="pass the model instead of its policy"):
+        pufferlib.evaluate(Chaotic, Model(5, 7), **how)
+
+
+def test_without_torch_the_error_names_what_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for policy in ("random", tmp_path):
+        with pytest.raises(MissingExtra, match="torch"):
+            pufferlib.evaluate(Chaotic, policy, episodes=2, backend="serial")
+
+
+def test_sampled_models_predict_no_row_that_fills_the_batch() -> None:
+    rows = []
+
+    class Model:
+        action_space = spaces.Discrete(7)
+
+        def predict(self, observations: Any, state: Any, episode_start: Any, deterministic: bool) -> Any:
+            rows.append(len(observations))
+            return np.random.randint(0, 7, len(observations)), None  # from the shared generator, as models do
+
+    how = {"episodes": 6, "policy_batch": 5, "backend": "serial", "fresh": "never"}
+    result = pufferlib.evaluate(Chaotic, Model(), num_envs=2, **how)
+    assert rows == [1] * result.lengths.sum()
+    assert pufferlib.evaluate(Chaotic, Model(), num_envs=5, **how) == result
 
 
 # ------------------------------------------------------------------------------------------------- random numbers

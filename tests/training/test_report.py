@@ -113,6 +113,7 @@ def test_restarts_are_counted_and_their_episodes_forgotten() -> None:
     statistics = RecentStatistics()
     statistics.take([{"env_id": 0, "score": 9.0}])
     statistics.take([{"env_id": 0, "restarted": "it raised"}, {"env_id": 1, "restarted": "it died"}])
+    statistics.take([{"env_id": 0, "restarted": 3}, {"env_id": 1, "restarted": "by hand", "lives": 2}])  # its own infos
     statistics.take([ended(score=1.0)])
     assert statistics.charts()["charts/restarts"] == 2
     assert statistics.charts()["charts/score"] == 1.0

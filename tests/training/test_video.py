@@ -356,6 +356,28 @@ def test_an_evaluation_is_filmed_episode_by_episode_or_in_one_file(backend, tmp_
     assert cut.num_cut == 1 and len(frames_of(tmp_path / "cut.gif")) == 3
 
 
+class Remembering(Pictured):
+    """Its first observation and its pictures tell how many episodes it has played; the first one is long."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.length = 30 if seed == derived_seeds(5, 4)[0] else 2
+        return observation + self.episode / 100, info
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_episodes_that_are_played_again_are_filmed_again(backend, tmp_path):
+    subject = Subject.of(f"{__name__}:Remembering", "random")
+    how = {"num_episodes": 4, "num_envs": 2, "backend": backend, "num_videos": 3, "seed": 5}
+    with pytest.warns(RuntimeWarning, match="all episodes are played again"):
+        evaluation = play(subject, video=tmp_path / "all.gif", snapshots=(0, 12), snapshots_folder=tmp_path, **how)
+    assert evaluation.episodes.lengths.tolist() == [30, 2, 2, 2] and not evaluation.notes
+    assert len(frames_of(tmp_path / "all.gif")) == 31 + 3 + 3
+    assert {tuple(frame[0, 0].tolist())[1] for frame in frames_of(tmp_path / "all.gif")} == {1}
+    assert [*pictures_of(evaluation.snapshots)] == ["snapshot_000", "snapshot_012"]
+    assert len(frames_of(tmp_path / "episode.gif")) == 31
+
+
 # ------------------------------------------------------------------------------------------------------- snapshots
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from mock_envs import HashEnv
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.errors import CallError
+from pufferlib.errors import CallError, RecvTimeout, WorkerError
 
 pytestmark = pytest.mark.beside
 
@@ -119,3 +121,86 @@ def test_kernels_can_be_idle_and_remade() -> None:
         vec.send(np.zeros(1, np.int64), env_ids=[1])
         vec.idle([0, 2])
         assert vec.recv().masks.tolist() == [False, True, False]
+
+
+class Short(HashEnv):
+    """Its episodes last two steps."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed, options=options)
+        self.length = 2
+        return result
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], PLANS[2], {**PLANS[4], "batch_size": 4}])
+def test_idle_environments_whose_episodes_are_over_still_refuse_actions(plan: dict[str, Any], path: str) -> None:
+    with pufferlib.make(Short, **plan, autoreset_mode="disabled", seed=1) as vec:
+        vec.reset()
+        for _ in range(2):
+            vec.send(np.zeros(4, int))
+            vec.recv()
+        for _ in range(2):
+            with pytest.raises(CallError, match="are over, and autoreset_mode is 'disabled'"):
+                vec.send(np.zeros(4, int))
+            vec.idle(range(4))
+            vec.recv()
+        vec.async_reset([3] * 4, env_ids=range(4))
+        vec.recv()
+        vec.send(np.zeros(4, int))
+        assert vec.recv().masks.all()
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("plan", [PLANS[0], PLANS[2]])
+def test_idle_environments_begin_a_new_episode_in_the_other_modes(
+    plan: dict[str, Any], path: str, autoreset_mode: str
+) -> None:
+    with pufferlib.make(Longer, **plan, autoreset_mode=autoreset_mode, seed=1) as vec:
+        vec.reset()
+        vec.idle([1])
+        vec.send(np.zeros(3, int), env_ids=[0, 2, 3])
+        assert vec.recv().truncations.tolist() == [False, True, False, False]
+        vec.send(np.zeros(4, int))
+        assert vec.recv().masks.tolist() == [True, False, True, True]
+        assert vec.get_attr("num_resets") == [1, 2, 1, 1]
+        vec.send(np.zeros(4, int))
+        assert vec.recv().masks.all()
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "disabled"])
+def test_idle_environments_whose_worker_has_died_are_made_again(autoreset_mode: str, path: str) -> None:
+    plan = {"backend": "multiprocessing", "num_envs": 2, "num_workers": 2, "on_error": "restart"}
+    with pufferlib.make(Short, **plan, autoreset_mode=autoreset_mode, seed=1) as vec:
+        vec.reset()
+        os.kill(vec.call("pid")[0], signal.SIGKILL)
+        with pytest.raises((CallError, WorkerError, RecvTimeout)):  # until the death has been found
+            while True:
+                vec.call("pid", env_ids=[0])
+        vec.idle([0])
+        vec.send(np.zeros(1, int), env_ids=[1])
+        assert vec.recv().masks.tolist() == [False, True]
+        if autoreset_mode == "disabled":
+            with pytest.raises(CallError, match="are over"):
+                vec.send(np.zeros(1, int), env_ids=[0])
+            vec.reset()
+        else:
+            vec.send(np.zeros(2, int))
+            assert not vec.recv().masks[0]
+        vec.send(np.zeros(2, int))
+        assert vec.recv().masks[0] and vec.restarts == [1, 0]
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], PLANS[2]])
+def test_environments_that_are_made_again_draw_from_the_seed(plan: dict[str, Any]) -> None:
+    observations = []
+    for seed in (1, 1, 2):
+        with pufferlib.make(Longer, **plan, seed=seed) as vec:
+            first = vec.reset()[0].tolist()
+            vec.remake(range(4))
+            vec.remake([1])
+            observations.append(vec.reset()[0].tolist())
+            assert observations[-1] != first
+    assert observations[0] == observations[1] != observations[2]

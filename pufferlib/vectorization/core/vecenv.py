@@ -182,13 +182,17 @@ class VecEnv(ABC):
         """Complete the next batches with rows of waiting environments, without stepping these environments.
 
         Use it if there is work for fewer environments than a batch holds. The rows have mask False, and their other
-        contents have no meaning. Reset an environment before it is sent another action. env_ids: the environments.
-        Raises CallError if an environment is not waiting for an action.
+        contents have no meaning. The environments' episodes are over: reset them before they are sent another action,
+        which is refused with autoreset_mode="disabled", and is answered by a reset in the other modes. env_ids: the
+        environments. Raises CallError if an environment is not waiting for an action.
         """
         self.async_reset([0] * len(env_ids), env_ids=env_ids)
 
     def remake(self, env_ids: Sequence[int]) -> None:
-        """Replace each of these environments with a new one at its next reset.
+        """Replace each of these environments with a new one at its next ``reset`` or ``async_reset``.
+
+        Resets at the end of an episode do not count. If that call has no seed, the new environment gets one that none
+        has had, which is derived from the VecEnv's seed.
 
         With the backend "cuda" this does nothing, since a reset of a kernel's environment leaves nothing of its state.
         env_ids: the environments. Raises CallError if this VecEnv cannot replace environments.

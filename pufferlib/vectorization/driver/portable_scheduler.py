@@ -92,11 +92,11 @@ class PortableScheduler(Scheduler):
             if self._first_finished and not self._synchronous:
                 self._order.append(env_id)
 
-    def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
+    def crash(self, env_ids: Iterable[int], *, died: bool = False, over: bool = False) -> list[int]:
         flying = [env_id for env_id in env_ids if self.states[env_id] == FLYING]
         for slot in self.next_slots(flying):
             crash_rows(self._slab, slot)
-        self.arrive(flying, [False] * len(flying))
+        self.arrive(flying, [over] * len(flying))
         return flying
 
     def fail(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:

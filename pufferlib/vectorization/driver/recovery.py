@@ -10,15 +10,17 @@ from pufferlib.vectorization.core.plan import Seeds
 
 __all__ = ["Recovery"]
 
+FIRST_REMADE = 2**31  # in place of the number of failures, where seeds are drawn for environments that have not failed
+
 
 class Recovery:
     """A record of the environments that raised or lost their worker.
 
     counts: how many times each environment has been lost; each time, its next reset makes it again. crash_due: the
     environments that were lost while they waited for an action or their finished rows waited for ``recv``, with the
-    reason; a crash row answers their next action. reset_due: the environments whose crash row has been written; a reset
-    of the new environment answers their next action. ``crash_due`` and ``reset_due`` stay empty if ``on_error`` is
-    "raise".
+    reason; a crash row answers their next action. reset_due: the environments whose crash row has been written, and
+    those that ``idle`` names; a reset, if the environment was lost that of a new one, answers their next action. If
+    ``on_error`` is "raise", ``crash_due`` stays empty.
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
@@ -28,6 +30,7 @@ class Recovery:
         self.reset_due: set[int] = set()
         self._unmade: set[int] = set()  # environments that are made again by their next reset
         self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of environments not reset yet
+        self._num_remade = [0] * num_envs
         self._restarts, self._max_restarts = on_error == "restart", max_restarts
 
     @property
@@ -53,8 +56,26 @@ class Recovery:
         self._unmade.add(env_id)
 
     def remake(self, env_ids: Iterable[int]) -> None:
-        """Record environments that have not failed, but are to be replaced by their next reset."""
-        self._unmade.update(env_ids)
+        """Record environments that have not failed, but are to be replaced by their next reset.
+
+        If that has no seed, and none is due, it uses one that no environment has had.
+        """
+        for env_id in env_ids:
+            self._unmade.add(env_id)
+            if env_id not in self._first_seeds:
+                self._num_remade[env_id] += 1
+                self._first_seeds[env_id] = self.seeds.draw(env_id, FIRST_REMADE + self._num_remade[env_id])
+
+    def idle(self, env_ids: Iterable[int], *, refused: bool) -> None:
+        """Record waiting environments whose episodes were ended without a step.
+
+        refused: whether the VecEnv refuses actions for them until they are reset. If not, or if an environment has been
+        lost, a reset answers its next action.
+        """
+        for env_id in env_ids:
+            lost = self.crash_due.pop(env_id, None) is not None
+            if lost or not refused:
+                self.reset_due.add(env_id)
 
     def retry_seed(self, env_id: int, seed: int) -> None:
         """Record a failed reset: the environment's next reset without a seed uses this seed.

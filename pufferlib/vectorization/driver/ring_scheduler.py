@@ -164,15 +164,15 @@ class RingScheduler(Scheduler):
         for env_id, over in zip(env_ids, overs, strict=True):
             self._ring.commit(self.fast_path.slot_of(env_id), over)
 
-    def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
+    def crash(self, env_ids: Iterable[int], *, died: bool = False, over: bool = False) -> list[int]:
         if died:
             self._mark_dirty()
         flying = sorted(set(env_ids).intersection(self.in_flight))
         for env_id in flying:
-            self._crash(env_id)
+            self._crash(env_id, over)
         return flying
 
-    def _crash(self, env_id: int) -> None:
+    def _crash(self, env_id: int, over: bool) -> None:
         """Write and commit crash rows for an environment whose worker is dead or has given the environment up."""
         slot = self.fast_path.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.fast_path.slot_of(env_id)
         if slot is None:
@@ -182,7 +182,7 @@ class RingScheduler(Scheduler):
         slab.env_ids.reshape(-1)[slot] = env_id
         agents = slab.agent_ids.reshape(-1, agents_per_env)[slot]
         agents[...] = range(env_id * agents_per_env, (env_id + 1) * agents_per_env)
-        self._ring.commit(slot, False, True)
+        self._ring.commit(slot, over, True)
         self.states[env_id] = READY
 
     def fail(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:

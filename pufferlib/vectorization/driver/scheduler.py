@@ -68,11 +68,11 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def crash(self, env_ids: Iterable[int], *, died: bool = False) -> list[int]:
+    def crash(self, env_ids: Iterable[int], *, died: bool = False, over: bool = False) -> list[int]:
         """Write crash rows for all of these environments that are in flight, and mark these as finished.
 
         Return the ids of the environments that were in flight. died: whether their worker has died, perhaps between
-        writing rows and announcing them.
+        writing rows and announcing them. over: the value of ``overs`` for the rows.
         """
 
     @abstractmethod

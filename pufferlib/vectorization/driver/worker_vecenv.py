@@ -318,9 +318,8 @@ class WorkerVecEnv(VecEnv):
             raise not_waiting_error("idle", wrong, named=True)
         self._only_resets = False
         scheduler.mark_sent(ids)
-        scheduler.crash(ids)
-        for env_id in ids:
-            recovery.crash_due.pop(env_id, None)  # only a reset may follow
+        scheduler.crash(ids, over=True)
+        recovery.idle(ids, refused=self.autoreset_mode == "disabled")
         scheduler.held = recovery.pending
 
     @exclusive
