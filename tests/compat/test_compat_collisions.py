@@ -238,6 +238,7 @@ def test_a_module_of_one_version_tells_which_it_is(imported: Any, modules: list[
     assert version_of_creator(lambda: None) == (version or 1)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("module", "observation", "dtype"),
     [("frameworks", [4, 0], "int64"), ("cleanrl", [[4, 0]], "int64"), ("pufferl", [[4, 0]], "int32")],
@@ -247,7 +248,8 @@ def test_what_differs_by_version(imported: Any, module: str, observation: Any, d
     env = one()
     assert env.reset(seed=4)[0].tolist() == observation
     assert env.step(1)[0].ndim == np.ndim(observation)
-    torch = pytest.importorskip("torch")
+    import torch
+
     import pufferlib.pytorch
 
     assert pufferlib.pytorch.sample_logits(torch.zeros(2, 3))[0].dtype == getattr(torch, dtype)

@@ -47,7 +47,11 @@ LISTED = {
 }
 
 ENTRIES = [
-    pytest.param(module, name, id=f"{version}-{module}.{name}")
+    pytest.param(
+        *(module, name),
+        id=f"{version}-{module}.{name}",
+        marks=[pytest.mark.extras] if module == "pufferlib.pytorch" else [],  # which needs torch
+    )
     for version, modules in RECORD.items()
     for module, names in modules.items()
     if module not in LATER
@@ -78,8 +82,6 @@ def require(module: str, name: str) -> None:
 
 @pytest.mark.parametrize(("module", "name"), ENTRIES)
 def test_a_public_name_is_there_or_refused_or_listed(module: str, name: str) -> None:
-    if module == "pufferlib.pytorch":
-        pytest.importorskip("torch")
     listed = listed_name(module, name)
     if listed is not None:
         assert f"`{listed.rpartition('.')[2]}`" in PAGE
