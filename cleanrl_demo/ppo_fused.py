@@ -96,9 +96,10 @@ class Learner:
         policy: Any = self.actor.policy
         if self.actor.recurrent:
             raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
-        if isinstance(policy, MLP) and policy.read.norm is not None:
+        read: Any = policy.read if isinstance(policy, MLP) else None
+        if read is not None and read.norm is not None:
             raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
-        is_scaled = policy.read.scaled_columns() if isinstance(policy, MLP) else None
+        is_scaled = None if read is None else read.scaled_columns()
         if is_scaled is None:
             raise PlanError(
                 f"policy={config.policy!r} is a {type(policy).__name__}, and the compiled learner takes only MLPs of "

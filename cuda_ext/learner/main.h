@@ -12,7 +12,6 @@
 
 #include "host.h"
 #include "host_threads.h"
-#include "learner/fma.h"
 #include "learner/update.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))

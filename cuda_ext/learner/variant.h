@@ -23,7 +23,7 @@ ALWAYS Narrow fused(Narrow a, Narrow b, Narrow c) { return (Narrow)_mm256_fmadd_
 #else
 ALWAYS Wide fused(Wide a, Wide b, Wide c) {
     Wide result;
-    for (int column = 0; column < WIDTH; ++column) result[column] = fused_once(a[column], b[column], c[column]);
+    for (int column = 0; column < WIDTH; ++column) result[column] = __builtin_fmaf(a[column], b[column], c[column]);
     return result;
 }
 #endif
