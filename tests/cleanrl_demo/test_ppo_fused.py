@@ -163,7 +163,7 @@ def scaled(numbers: np.ndarray) -> np.ndarray:
     return np.where(numbers < 0, -size, size)
 
 
-class Own(torch.nn.Module):
+class Table(torch.nn.Module):
     """A policy that is no MLP."""
 
     def __init__(self, layout: Any, space: Any) -> None:
@@ -175,7 +175,7 @@ class Own(torch.nn.Module):
     [
         ({"policy": "lstm"}, "policy='lstm' has a memory, which this trainer does not keep; use ppo_lstm"),
         ({"policy_kwargs": {"normalize": True}}, "has normalize, which the compiled learner does not take; leave it"),
-        ({"policy": f"{__name__}:Own"}, "is a Own, and the compiled learner takes only MLPs of numbers; use policy="),
+        ({"policy": f"{__name__}:Table"}, "is a Table, and the compiled learner takes only MLPs of numbers; use policy="),
         ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
         ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
