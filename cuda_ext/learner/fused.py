@@ -173,7 +173,8 @@ class FusedLearner:
         """Call a compiled function. Raises MemoryError if it could not allocate memory."""
         lacking = function(self._learner, *arguments)
         if lacking > 0:
-            raise MemoryError(f"the learner cannot allocate {lacking:,} bytes; use smaller networks or fewer threads")
+            advice = "use smaller networks, smaller minibatches or fewer threads"
+            raise MemoryError(f"the learner cannot allocate {lacking:,} bytes; {advice}")
         assert lacking == 0  # launches that choose actions check none
 
     def close(self) -> None:

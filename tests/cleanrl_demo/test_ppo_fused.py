@@ -175,7 +175,7 @@ class Table(torch.nn.Module):
     [
         ({"policy": "lstm"}, "policy='lstm' has a memory, which this trainer does not keep; use ppo_lstm"),
         ({"policy_kwargs": {"normalize": True}}, "has normalize, which the compiled learner does not take; leave it"),
-        ({"policy": f"{__name__}:Table"}, "is a Table, and the compiled learner takes only MLPs of numbers; use policy="),
+        ({"policy": f"{__name__}:Table"}, "is a Table, and the compiled learner takes only MLPs of numbers; use pol"),
         ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
         ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
