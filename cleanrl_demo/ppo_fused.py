@@ -57,9 +57,10 @@ class Config(RunConfig):
     """schedule of the learning rate: linear or cosine, which fall to 0, or constant"""
     num_epochs: int = 6
     minibatch_size: int = 256
-    """number of rows in a minibatch; the sizes of an update's minibatches differ by one row at most"""
+    """number of rows in a minibatch, about; the sizes of an update's minibatches differ by one row at most, or by one
+    environment's rows"""
     minibatch_units: str = "rows"
-    """what is shuffled into minibatches: rows, or environments, whose rows stay together"""
+    """what is shuffled into minibatches: rows, or environments, all of whose rows are in one minibatch"""
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
@@ -93,12 +94,16 @@ class Learner:
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         policy: Any = self.actor.policy
-        is_mlp = isinstance(policy, MLP)
-        is_scaled = policy.read.scaled_columns() if is_mlp else None
+        if self.actor.recurrent:
+            raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
+        read: Any = policy.read if isinstance(policy, MLP) else None
+        if read is not None and read.norm is not None:
+            raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
+        is_scaled = None if read is None else read.scaled_columns()
         if is_scaled is None:
             raise PlanError(
-                f"policy={config.policy!r} is a {type(policy).__name__}, and the compiled learner takes only MLPs "
-                'without normalize; use policy="mlp", or a trainer that learns with torch, such as ppo_cuda'
+                f"policy={config.policy!r} is a {type(policy).__name__}, and the compiled learner takes only MLPs of "
+                'numbers; use policy="mlp", or ppo_cuda'
             )
         settings = Settings(
             clip=config.clip,
@@ -183,14 +188,16 @@ class Rollout:
 
     def minibatches(self) -> list[np.ndarray]:
         """Return the rows of an epoch's minibatches, shuffled. Invalid rows are left out."""
-        num_agents = self.rewards.shape[1]
-        per_env = self.config.minibatch_units == "environments"
-        shuffled = torch.randperm(num_agents if per_env else self.rewards.size, generator=self.learner.generator)
-        order = shuffled.numpy()
-        if per_env:
-            order = (order[:, None] + num_agents * np.arange(self.num_steps)).reshape(-1)
-        order = order[self.masks.reshape(-1)[order]]
-        return np.array_split(order, max(1, round(len(order) / self.config.minibatch_size)))
+        masks, generator = self.masks.reshape(-1), self.learner.generator
+        num_minibatches = max(1, round(int(masks.sum()) / self.config.minibatch_size))
+        if self.config.minibatch_units == "rows":
+            order = torch.randperm(masks.size, generator=generator).numpy()
+            return np.array_split(order[masks[order]], num_minibatches)
+        num_envs = self.vec.num_envs
+        envs = torch.randperm(num_envs, generator=generator).numpy()
+        rows = np.arange(masks.size).reshape(self.num_steps, num_envs, -1)
+        parts = [rows[:, part].reshape(-1) for part in np.array_split(envs, min(num_minibatches, num_envs))]
+        return [part[masks[part]] for part in parts]
 
 
 def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str, float]:

@@ -6,9 +6,13 @@ torch's autograd is the reference, with which tests/cuda_ext/test_learner.py com
 from __future__ import annotations
 
 import ctypes
+import math
+import platform
+import threading
+import warnings
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,69 +31,34 @@ from cuda_ext.learner.library import (
     Update,
     library,
 )
+from cuda_ext.learner.rows import OBJECTIVES, Floats, Rows, Settings, address, array_of, joined, require
 from cuda_ext.network import CHUNK, layers_of
-from pufferlib.errors import KernelError, SpaceError
+from pufferlib.errors import CallError, ClosedError, KernelError, SpaceError
 
 __all__ = ["OBJECTIVES", "TERMS", "FusedLearner", "Rows", "Settings"]
 
-Floats = NDArray[np.float32]
-OBJECTIVES = ("ppo", "a2c")
 TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac", "grad_norm")
 MOST_HIDDEN = MOST_LAYERS - 1
 ADVICE = (
     f"the fused learner takes a torch.nn.Sequential of Linear with up to {MOST_HIDDEN} hidden layers, all followed by "
     "Tanh or all by ReLU; use a trainer that learns with torch"
 )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of an update.
-
-    objective: "ppo", or "a2c", which neither compares with the policy that played nor clips. clip: the distance from 1
-    at which PPO bounds ratios of probabilities. advantage_floor: the minimum of the standard deviation by which
-    advantages are divided. max_grad_norm: the norm to which larger gradients are scaled down. betas, epsilon: Adam's.
-    """
-
-    objective: str = "ppo"
-    clip: float = 0.2
-    entropy_coefficient: float = 0.01
-    value_coefficient: float = 0.5
-    advantage_floor: float = 0.1
-    max_grad_norm: float = 0.5
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-5
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows to learn from, as C-contiguous arrays.
-
-    features: float32 (rows, num_inputs). discrete_actions: int64 (rows, len(nvec)). continuous_actions: float32 (rows,
-    num_continuous). log_probs: of the actions, by the policy that played; advantages, returns: float32 (rows,).
-    allowed: bool (rows, num_options), the options that were allowed; None: all. masks: bool (rows,), False for rows
-    that are ignored, such as those of absent agents; None: no row is ignored.
-    """
-
-    features: Floats
-    discrete_actions: NDArray[np.int64]
-    continuous_actions: Floats
-    log_probs: Floats
-    advantages: Floats
-    returns: Floats
-    allowed: NDArray[np.bool_] | None = None
-    masks: NDArray[np.bool_] | None = None
+SLOW = "this processor lacks AVX2 or FMA, without which the fused learner is slower than torch; use ppo or ppo_cuda"
 
 
 class FusedLearner:
-    """An actor and a critic, with Adam's state, updated by compiled code.
+    """An actor and a critic, with Adam's state, updated by compiled code. One thread at a time may call it.
 
     actor, critic: torch networks from the same features, whose weights are copied; ``save`` copies the learnt weights
     back. log_std: the parameter with the logarithms of the standard deviations, (num_continuous,). nvec: the number of
     options of each discrete part of an action. is_scaled: for each number of an observation whether ``play_steps``
     converts it to a logarithmic scale, by default none. num_threads: the maximum number of threads. variant: the
     instruction set, one of ``VARIANTS``, by default the fastest that the processor has. Neither num_threads nor variant
-    changes any result. Raises KernelError for unsupported networks, and without a C++ compiler if one is needed.
+    changes any result. Warns if the processor is an x86-64 without AVX2 and FMA, on which torch is faster.
+
+    Raises KernelError for unsupported networks, and without a C++ compiler if one is needed; SpaceError if nvec or
+    is_scaled do not fit. All methods raise CallError while another thread is in a call, ClosedError after ``close``,
+    and those that run compiled code MemoryError if memory cannot be allocated.
     """
 
     def __init__(
@@ -108,15 +77,22 @@ class FusedLearner:
         variants = VARIANTS[: functions.learner_num_variants()]
         if variant is not None and variant not in variants:
             raise KernelError(f"variant={variant!r} does not run on this processor; use {', '.join(variants)}")
+        if variant is None and len(variants) == 1 and platform.machine() in ("x86_64", "AMD64"):
+            warnings.warn(SLOW, stacklevel=2)
         self._torch_parts = actor, critic, log_std
         self._nvec = np.array(nvec, np.int32)
+        if self._nvec.ndim != 1 or (self._nvec < 1).any():
+            raise SpaceError(f"nvec={nvec!r} has to be the numbers of options of discrete parts, each 1 or more")
         actor_linears, actor_network = _network(actor)
         critic_linears, critic_network = _network(critic)
         num_options, num_continuous = int(self._nvec.sum()), len(log_std)
         self._require_outputs(actor_network, critic_network, num_options + num_continuous)
         self._linears = actor_linears, critic_linears
-        self._is_scaled = np.zeros(actor_network.num_inputs, np.bool_)
-        self._is_scaled[:] = False if is_scaled is None else is_scaled
+        self._require_own_weights()
+        num_inputs = actor_network.num_inputs
+        self._is_scaled = np.array([False] * num_inputs if is_scaled is None else is_scaled, np.bool_)
+        if self._is_scaled.shape != (num_inputs,):
+            raise SpaceError(f"is_scaled has shape {self._is_scaled.shape}; the networks take {num_inputs} features")
         self._log_std = _aligned(sum(_layer_size(linear) for linear in actor_linears))
         self._critic = self._log_std + _aligned(num_continuous)
         num_weights = self._critic + _aligned(sum(_layer_size(linear) for linear in critic_linears))
@@ -149,7 +125,8 @@ class FusedLearner:
             beta_powers=self.beta_powers.ctypes.data,
         )
         self._learner = functions.learner_open(max(1, num_threads), THREAD_NS)
-        self.close = weakref.finalize(self, functions.learner_close, self._learner)
+        self._finalizer = weakref.finalize(self, functions.learner_close, self._learner)
+        self._lock = threading.Lock()
         self.load()
 
     @staticmethod
@@ -165,21 +142,66 @@ class FusedLearner:
                 f"the actor takes {actor.num_inputs} features and the critic {critic.num_inputs}; give them the same"
             )
 
+    def _require_own_weights(self) -> None:
+        """Raise KernelError unless each layer has weights of its own, to which learnt ones can be copied."""
+        import torch
+
+        parameters = self._parameters()[:-1]
+        if not all(isinstance(parameter, torch.nn.Parameter) for parameter in parameters):
+            raise KernelError(f"the policy computes weights of a layer, as weight_norm does; {ADVICE}")
+        if len({id(parameter) for parameter in parameters}) < len(parameters):
+            raise KernelError(f"the policy has weights that several layers share; {ADVICE}")
+
+    # ----------------------------------------------------------------------------------------------------- calls
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Keep other threads out. Raises CallError if another thread is in a call, ClosedError after ``close``."""
+        if not self._lock.acquire(blocking=False):
+            raise CallError(
+                "another thread is in a call of this learner, and only one at a time may be; share a threading.Lock "
+                "among the threads that use it, or make one in each of them"
+            )
+        try:
+            if not self._finalizer.alive:
+                raise ClosedError("this learner is closed; make another")
+            yield
+        finally:
+            self._lock.release()
+
+    def _run(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Call a compiled function. Raises MemoryError if it could not allocate memory."""
+        lacking = function(self._learner, *arguments)
+        if lacking > 0:
+            advice = "use smaller networks, smaller minibatches or fewer threads"
+            raise MemoryError(f"the learner cannot allocate {lacking:,} bytes; {advice}")
+        assert lacking == 0  # launches that choose actions check none
+
+    def close(self) -> None:
+        """End the learner's threads and free its memory; ``weights`` and the other arrays remain.
+
+        Closing it again does nothing. Raises CallError while another thread is in a call.
+        """
+        if self._finalizer.alive:
+            with self._calling():
+                self._finalizer()
+
     # --------------------------------------------------------------------------------------------------- weights
 
     def load(self) -> None:
         """Copy the weights of the torch networks, for example after they were restored."""
         actor, critic = self._linears
-        self.weights[: self._log_std] = _packed(actor, self._log_std)
-        log_std = self._torch_parts[2].detach().numpy()
-        self.weights[self._log_std : self._log_std + len(log_std)] = log_std
-        self.weights[self._critic :] = _packed(critic, len(self.weights) - self._critic)
+        with self._calling():
+            self.weights[: self._log_std] = _packed(actor, self._log_std)
+            log_std = self._torch_parts[2].detach().numpy()
+            self.weights[self._log_std : self._log_std + len(log_std)] = log_std
+            self.weights[self._critic :] = _packed(critic, len(self.weights) - self._critic)
 
     def save(self) -> None:
         """Copy the weights into the torch networks."""
         import torch
 
-        with torch.no_grad():
+        with self._calling(), torch.no_grad():
             for parameter, values in zip(self._parameters(), self.by_parameter(self.weights), strict=True):
                 parameter.copy_(torch.from_numpy(values))
 
@@ -217,12 +239,13 @@ class FusedLearner:
         return self._outputs(self._critic_network, self._critic, features)[:, 0]
 
     def _outputs(self, network: Network, begin: int, features: Floats) -> Floats:
-        out = np.empty((len(features), network.widths[network.num_layers - 1]), np.float32)
-        address, shape = self.weights.ctypes.data + 4 * begin, (len(features), network.num_inputs)
-        self._functions.learner_outputs(
-            *(self._learner, ctypes.byref(network), address, _address("features", features, np.float32, shape)),
-            *(len(features), self._variant, out.ctypes.data),
-        )
+        count = len(array_of("features", features, 2))
+        out = np.empty((count, network.widths[network.num_layers - 1]), np.float32)
+        source = address("features", features, np.float32, (count, network.num_inputs))
+        weights = self.weights.ctypes.data + 4 * begin
+        with self._calling():
+            arguments = (ctypes.byref(network), weights, source, count, self._variant, out.ctypes.data)
+            self._run(self._functions.learner_outputs, *arguments)
         return out
 
     def require_playable(self, launcher: Any, num_inputs: int, num_options: int) -> None:
@@ -249,7 +272,8 @@ class FusedLearner:
         launcher: a cuda_ext.launcher.Launcher that chooses actions from logits and plays one step, with its arguments
         set; ``require_playable`` checks it. slot_step: the number of slots between the rows of two steps; 0 if each
         step overwrites the rows of the last. inputs: the observations before the first step; observations: those that
-        the launches write; logits: the launches' logits, float32; all of them tensors.
+        the launches write; logits: the launches' logits, float32; all of them tensors. The launcher's addresses are
+        valid until its environments are closed, which must not happen during the call.
         """
         arguments = launcher.arguments
         features = np.empty(inputs.shape, np.float32)
@@ -260,8 +284,8 @@ class FusedLearner:
             *(inputs.data_ptr(), observations.data_ptr(), features.ctypes.data, logits.data_ptr()),
             *(play, pool, arguments.ctypes.data),
         )
-        refused = self._functions.learner_play(self._learner, ctypes.byref(steps))
-        assert not refused  # launches that choose actions check none
+        with self._calling():
+            self._run(self._functions.learner_play, ctypes.byref(steps))
 
     def advantages(
         self,
@@ -279,14 +303,15 @@ class FusedLearner:
         other arrays: (num_steps, num_agents), the outcomes of the actions. Raises SpaceError if an array is not
         C-contiguous, or has another shape or dtype.
         """
-        num_steps, num_agents = shape = rewards.shape
+        num_steps, num_agents = shape = array_of("rewards", rewards, 2).shape
         advantages = np.empty(shape, np.float32)
         addresses = [
-            _address("rewards", rewards, np.float32, shape),
-            _address("values", values, np.float32, (num_steps + 1, num_agents)),
-            *(_address("flags", flags, np.bool_, shape) for flags in (terminations, truncations, masks)),
+            address("rewards", rewards, np.float32, shape),
+            address("values", values, np.float32, (num_steps + 1, num_agents)),
+            *(address("flags", flags, np.bool_, shape) for flags in (terminations, truncations, masks)),
         ]
-        self._functions.learner_advantages(*shape, *addresses, gamma, gae_lambda, advantages.ctypes.data)
+        with self._calling():
+            self._functions.learner_advantages(*shape, *addresses, gamma, gae_lambda, advantages.ctypes.data)
         return advantages
 
     def update(self, rows: Rows, minibatches: Sequence[NDArray[np.int64]], learning_rate: float) -> NDArray[np.float64]:
@@ -294,43 +319,38 @@ class FusedLearner:
 
         minibatches: the indices of each minibatch's rows. The terms are means over the minibatch's rows, and the norm
         of the gradient before it is scaled down. A minibatch without valid rows is skipped. Raises SpaceError for
-        arrays of a wrong shape or dtype, and for rows and options that do not exist.
+        arrays of a wrong shape or dtype, and for rows and options that do not exist; PlanError for a learning rate
+        that is not a finite number from 0; MemoryError, after which earlier minibatches have been learnt from.
         """
-        order = np.concatenate([*minibatches, np.empty(0, np.int64)]).astype(np.int64, copy=False)
-        bounds = np.cumsum([0, *map(len, minibatches)], dtype=np.int32)
-        terms = np.zeros((len(minibatches), NUM_TERMS + 1))
+        require("learning_rate", learning_rate, "a finite number from 0", lambda rate: 0 <= rate < math.inf)
+        order, bounds = joined(minibatches, len(array_of("features", rows.features, 2)))
+        with self._calling():
+            return self._learn(rows, order, bounds, learning_rate)
+
+    def _learn(self, rows: Rows, order: Any, bounds: Any, learning_rate: float) -> NDArray[np.float64]:
+        """Take the steps of ``update``. Minibatch i consists of the rows order[bounds[i]:bounds[i + 1]]."""
+        terms = np.zeros((len(bounds) - 1, NUM_TERMS + 1))
         update, heads, count = self._update, self._update.heads, len(rows.features)
-        if len(order) and not (0 <= order.min() and order.max() < count):
-            raise SpaceError(f"minibatches have rows {order.min()} to {order.max()}, and there are {count} rows")
-        update.observations = _address("features", rows.features, np.float32, (count, update.actor.num_inputs))
-        update.discrete_actions = _address(
+        update.observations = address("features", rows.features, np.float32, (count, update.actor.num_inputs))
+        update.discrete_actions = address(
             "discrete_actions", rows.discrete_actions, np.int64, (count, heads.num_discrete)
         )
-        if not ((rows.discrete_actions >= 0) & (rows.discrete_actions < self._nvec)).all():
-            raise SpaceError(f"discrete_actions are not all in 0 to nvec - 1, where nvec={self._nvec.tolist()}")
-        update.continuous_actions = _address(
+        update.continuous_actions = address(
             "continuous_actions", rows.continuous_actions, np.float32, (count, heads.num_continuous)
         )
         for name in ("log_probs", "advantages", "returns"):
-            setattr(update, name, _address(name, getattr(rows, name), np.float32, (count,)))
+            setattr(update, name, address(name, getattr(rows, name), np.float32, (count,)))
         for name, shape in (("allowed", (count, heads.num_options)), ("masks", (count,))):
             column = getattr(rows, name)
-            setattr(update, name, None if column is None else _address(name, column, np.bool_, shape))
+            setattr(update, name, None if column is None else address(name, column, np.bool_, shape))
+        exists = ((rows.discrete_actions >= 0) & (rows.discrete_actions < self._nvec)).all(1)
+        if not (exists if rows.masks is None else exists | ~rows.masks).all():
+            raise SpaceError(f"discrete_actions are not all in 0 to nvec - 1, where nvec={self._nvec.tolist()}")
         update.learning_rate = learning_rate
         update.order, update.bounds, update.terms = (array.ctypes.data for array in (order, bounds, terms))
-        update.num_minibatches = len(minibatches)
-        self._functions.learner_update(self._learner, ctypes.byref(update))
+        update.num_minibatches = len(terms)
+        self._run(self._functions.learner_update, ctypes.byref(update))
         return terms
-
-
-def _address(name: str, array: Any, dtype: Any, shape: tuple[int, ...]) -> int:
-    """Return the address of an array's data. Raises SpaceError unless the array is as compiled code expects it."""
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-        raise SpaceError(
-            f"{name} are {array.dtype} {array.shape}{'' if array.flags.c_contiguous else ', not contiguous'}; they "
-            f"have to be a C-contiguous array, {np.dtype(dtype)} {shape}"
-        )
-    return int(array.ctypes.data)
 
 
 def _network(module: Any) -> tuple[list[Any], Network]:

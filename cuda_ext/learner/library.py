@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_longlong, c_void_p
 
 from cuda_ext import sources
 from cuda_ext.functions import built_library, cache_folder, compile_command, loaded
@@ -107,10 +107,10 @@ def with_signatures(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.learner_open.argtypes, functions.learner_open.restype = (c_int, c_double), c_void_p
     functions.learner_close.argtypes, functions.learner_close.restype = (c_void_p,), None
     functions.learner_num_variants.argtypes, functions.learner_num_variants.restype = (), c_int
-    functions.learner_update.argtypes, functions.learner_update.restype = (c_void_p, POINTER(Update)), None
-    functions.learner_play.argtypes, functions.learner_play.restype = (c_void_p, POINTER(Play)), c_int
+    functions.learner_update.argtypes, functions.learner_update.restype = (c_void_p, POINTER(Update)), c_longlong
+    functions.learner_play.argtypes, functions.learner_play.restype = (c_void_p, POINTER(Play)), c_longlong
     functions.learner_outputs.argtypes = (*(c_void_p, POINTER(Network), c_void_p, c_void_p, c_int, c_int, c_void_p),)
-    functions.learner_outputs.restype = None
+    functions.learner_outputs.restype = c_longlong
     functions.learner_advantages.argtypes = (c_int, c_int, *(c_void_p,) * 5, c_float, c_float, c_void_p)
     functions.learner_advantages.restype = None
     return functions

@@ -32,8 +32,8 @@ struct ActionRow {
     float advantage;  // normalized
 };
 
-// Replaces a row's outputs by the derivative of share times the policy's loss, and adds the derivative by the logarithms
-// of the standard deviations to log_std_slopes. Adds the row's terms, times share, to the sums.
+// Replaces a row's outputs by the derivative of share times the policy's loss, and adds the derivative by the
+// logarithms of the standard deviations to log_std_slopes. Adds the row's terms, times share, to the sums.
 // probabilities: num_options floats to work in; entropies: num_discrete floats.
 __device__ __forceinline__ void differentiate_policy(const Heads& heads, const Objective& objective,
                                                      const ActionRow& row, float share, float* outputs,
@@ -86,7 +86,8 @@ __device__ __forceinline__ void differentiate_policy(const Heads& heads, const O
         const int end = first + heads.nvec[part], chosen = first + (int)row.discrete_actions[part];
         for (int k = first; k < end; ++k) {
             const float by_log_prob = (k == chosen ? 1.0f : 0.0f) - probabilities[k];
-            const float by_entropy = probabilities[k] > 0.0f ? -probabilities[k] * (outputs[k] + entropies[part]) : 0.0f;
+            const float by_entropy =
+                probabilities[k] > 0.0f ? -probabilities[k] * (outputs[k] + entropies[part]) : 0.0f;
             const bool allowed = row.allowed == nullptr || row.allowed[k] != 0;
             outputs[k] = allowed ? -share * (slope * by_log_prob + objective.entropy_coefficient * by_entropy) : 0.0f;
         }

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <atomic>
+
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -34,7 +36,8 @@ namespace {
 #undef WIDTH
 
 #define VARIANT avx512
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")))
+// Without prefer-vector-width, for which clang would ignore all of it.
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
 #define WIDTH 16
 #include "learner/variant.h"
 #undef VARIANT
@@ -73,7 +76,8 @@ int num_variants() {
 
 const Functions& functions_of(int variant) { return VARIANTS[variant < 0 ? num_variants() - 1 : variant]; }
 
-// Aligned memory that grows with the largest request; a request leaves its contents undefined.
+// Aligned memory that grows with the largest request. A request leaves its contents undefined, and returns null if the
+// memory cannot be had.
 class Memory {
   public:
     Memory() = default;
@@ -85,7 +89,7 @@ class Memory {
         free(data_);
         size_ = (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         data_ = (float*)aligned_alloc(64, size_ * sizeof(float));
-        if (data_ == nullptr) abort();  // Python has allocated as much for the rows
+        if (data_ == nullptr) size_ = 0;
         return data_;
     }
 
@@ -100,16 +104,32 @@ struct Learner {
     host::ThreadPool threads;
     Memory transposed, gradients;
     double terms[MOST_GROUPS * NUM_TERMS];
+    std::atomic<long long> lacking{0};  // the bytes that a call could not allocate
+
+    // Returns memory, or null, after which the call ends with the number of bytes in lacking.
+    float* floats(Memory& memory, size_t count) {
+        float* const data = memory.floats(count);
+        if (data == nullptr) lacking.store((long long)(count * sizeof(float)));
+        return data;
+    }
+
+    // As ThreadPool::run, with a tile's memory for each part: part(first, last, memory). Returns false without memory.
+    template <class Part> bool run(int num_items, int grain, size_t num_floats, const Part& part) {
+        threads.run(num_items, grain, [&](int first, int last) {
+            float* const memory = floats(tile_memory, num_floats);
+            if (memory != nullptr) part(first, last, memory);
+        });
+        return lacking.load() == 0;
+    }
 };
 
 // Sets the statistics of a minibatch's advantages. Returns the number of valid rows.
 int measure(const Update& update, Minibatch& minibatch) {
-    const auto is_valid = [&](long long row) { return update.masks == nullptr || update.masks[row] != 0; };
     int count = 0;
     double total = 0.0, squares = 0.0;
     for (int k = 0; k < minibatch.num_rows; ++k) {
         const long long row = minibatch.rows[k];
-        if (!is_valid(row)) continue;
+        if (!is_valid(update, row)) continue;
         count += 1;
         total += update.advantages[row];
     }
@@ -117,7 +137,7 @@ int measure(const Update& update, Minibatch& minibatch) {
     const double mean = total / count;
     for (int k = 0; k < minibatch.num_rows; ++k) {
         const long long row = minibatch.rows[k];
-        if (!is_valid(row)) continue;
+        if (!is_valid(update, row)) continue;
         const double distance = update.advantages[row] - mean;
         squares += distance * distance;
     }
@@ -128,7 +148,8 @@ int measure(const Update& update, Minibatch& minibatch) {
     return count;
 }
 
-// Learns from one minibatch. terms: out: NUM_TERMS means and the gradient's norm.
+// Learns from one minibatch, or changes no weight if memory is lacking.
+// terms: out: NUM_TERMS means and the gradient's norm.
 void learn(Learner& learner, const Update& update, const long long* rows, int num_rows, double* terms) {
     const Functions& functions = functions_of(update.variant);
     Minibatch minibatch = {};
@@ -140,21 +161,22 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
     minibatch.group_rows = group_tiles * TILE;
     minibatch.num_groups = (num_tiles + group_tiles - 1) / group_tiles;
     const size_t actor_size = transposed_size(update.actor);
-    float* const transposed = learner.transposed.floats(actor_size + transposed_size(update.critic));
+    float* const transposed = learner.floats(learner.transposed, actor_size + transposed_size(update.critic));
+    minibatch.gradients = learner.floats(learner.gradients, (size_t)minibatch.num_groups * update.num_weights);
+    if (learner.lacking.load() != 0) return;
     functions.transpose(update.actor, update.weights, transposed);
     functions.transpose(update.critic, update.weights + update.critic_weights, transposed + actor_size);
     minibatch.actor_transposed = transposed;
     minibatch.critic_transposed = transposed + actor_size;
-    minibatch.gradients = learner.gradients.floats((size_t)minibatch.num_groups * update.num_weights);
     minibatch.terms = learner.terms;
 
     const size_t actor_floats = tile_size(update.actor), critic_floats = tile_size(update.critic);
     const size_t num_floats = (actor_floats > critic_floats ? actor_floats : critic_floats) + ALIGNMENT +
                               update.heads.num_options + update.heads.num_discrete;
-    learner.threads.run(2 * minibatch.num_groups, 1, [&](int first, int last) {
-        float* const memory = tile_memory.floats(num_floats);
+    const bool is_done = learner.run(2 * minibatch.num_groups, 1, num_floats, [&](int first, int last, float* memory) {
         for (int index = first; index < last; ++index) functions.learn_from_group(update, minibatch, index, memory);
     });
+    if (!is_done) return;
 
     for (int group = 0; group < minibatch.num_groups; ++group) {
         for (int k = 0; k < NUM_TERMS; ++k) terms[k] += minibatch.terms[group * NUM_TERMS + k];
@@ -174,33 +196,40 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
 }  // namespace
 
 // num_threads: the most to use, including the caller's. worth_ns: the work that justifies another thread.
-EXPORTED void* learner_open(int num_threads, double worth_ns) { return new Learner{{num_threads, worth_ns}, {}, {}, {}}; }
+EXPORTED void* learner_open(int num_threads, double worth_ns) {
+    return new Learner{{num_threads, worth_ns}, {}, {}, {}, {}};
+}
 
 EXPORTED void learner_close(void* learner) { delete (Learner*)learner; }
 
 EXPORTED int learner_num_variants() { return num_variants(); }
 
-EXPORTED void learner_update(void* learner, const Update* update) {
-    for (int k = 0; k < update->num_minibatches; ++k) {
+// The next three functions return 0; or the number of bytes that could not be allocated, and do no more after that.
+
+EXPORTED long long learner_update(void* opened, const Update* update) {
+    Learner& learner = *(Learner*)opened;
+    for (int k = 0; k < update->num_minibatches && learner.lacking.load() == 0; ++k) {
         const int begin = update->bounds[k];
-        learn(*(Learner*)learner, *update, update->order + begin, update->bounds[k + 1] - begin,
+        learn(learner, *update, update->order + begin, update->bounds[k + 1] - begin,
               update->terms + k * (NUM_TERMS + 1));
     }
+    return learner.lacking.exchange(0);
 }
 
 // Writes a network's outputs, num_rows rows.
-EXPORTED void learner_outputs(void* learner, const Network* network, const float* weights, const float* observations,
-                              int num_rows, int variant, float* outputs) {
+EXPORTED long long learner_outputs(void* opened, const Network* network, const float* weights,
+                                   const float* observations, int num_rows, int variant, float* outputs) {
+    Learner& learner = *(Learner*)opened;
     const Functions& functions = functions_of(variant);
-    const size_t num_floats = tile_size(*network);
-    ((Learner*)learner)->threads.run(num_rows, TILE, [&](int first, int last) {
-        functions.compute_outputs(*network, weights, observations, first, last, tile_memory.floats(num_floats),
-                                  outputs);
+    learner.run(num_rows, TILE, tile_size(*network), [&](int first, int last, float* memory) {
+        functions.compute_outputs(*network, weights, observations, first, last, memory, outputs);
     });
+    return learner.lacking.exchange(0);
 }
 
-// Returns 0; returns 1, and plays no further step, if a launch refuses to play.
-EXPORTED int learner_play(void* learner, const Play* arguments) {
+// Returns -1, and plays no further step, if a launch refuses to play.
+EXPORTED long long learner_play(void* opened, const Play* arguments) {
+    Learner& learner = *(Learner*)opened;
     const Play& steps = *arguments;
     const Functions& functions = functions_of(steps.variant);
     const int num_inputs = steps.actor.num_inputs, num_outputs = outputs_of(steps.actor);
@@ -208,19 +237,19 @@ EXPORTED int learner_play(void* learner, const Play* arguments) {
     const float* observations = steps.inputs;
     float* logits = steps.logits;
     for (int step = 0; step < steps.num_steps; ++step) {
-        ((Learner*)learner)->threads.run(steps.num_rows, TILE, [&](int first, int last) {
+        const auto part = [&](int first, int last, float* memory) {
             for (size_t row = first; row < (size_t)last; ++row) {
                 for (int k = 0; k < num_inputs; ++k) {
                     const float number = observations[row * num_inputs + k];
                     steps.features[row * num_inputs + k] = steps.is_scaled[k] ? scaled(number) : number;
                 }
             }
-            functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last,
-                                      tile_memory.floats(num_floats), logits);
-        });
+            functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last, memory, logits);
+        };
+        if (!learner.run(steps.num_rows, TILE, num_floats, part)) return learner.lacking.exchange(0);
         const int first_slot = step * steps.slot_step;
         memcpy(steps.launch + steps.first_slot, &first_slot, sizeof first_slot);
-        if (steps.play(steps.pool, steps.launch)) return 1;
+        if (steps.play(steps.pool, steps.launch)) return -1;
         const size_t shift = steps.slot_step == 0 ? 0 : steps.num_rows;
         observations = steps.observations + step * shift * num_inputs;
         logits += shift * num_outputs;

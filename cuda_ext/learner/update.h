@@ -30,8 +30,8 @@ struct Update {
     Heads heads;
     Objective objective;
     double learning_rate, beta1, beta2, epsilon, max_grad_norm, advantage_floor;
-    // The actor's weights come first, then, at multiples of ALIGNMENT, the logarithms of the standard deviations and the
-    // critic's weights.
+    // The actor's weights come first, then, at multiples of ALIGNMENT, the logarithms of the standard deviations and
+    // the critic's weights.
     int log_std, critic_weights, num_weights;
     int variant;  // of the compiled code; -1: the fastest
     float *weights, *means, *squares;  // of the weights; Adam's averages of gradients and of their squares
@@ -49,15 +49,21 @@ struct Update {
     double* terms;  // out: NUM_TERMS means and the gradient's norm for each minibatch
 };
 
+// Whether a row is learnt from.
+inline bool is_valid(const Update& update, long long row) {
+    return update.masks == nullptr || update.masks[row] != 0;
+}
+
 // Steps that an actor plays in environments whose kernel the host runs: for each step, features and logits are computed
 // for all rows, and the kernel chooses actions and steps.
 struct Play {
     Network actor;
-    int variant, num_rows, num_steps, slot_step, first_slot;  // first_slot: where the launch has this argument, in bytes
+    int variant, num_rows, num_steps, slot_step;
+    int first_slot;  // where the launch has this argument, in bytes
     const float* weights;
     const unsigned char* is_scaled;  // for each input whether it is read on a logarithmic scale
     const float* inputs;             // the observations before the first step
-    const float* observations;       // those that launches write, num_rows rows after each step if slot_step is not 0
+    const float* observations;       // those that launches write, num_rows rows; for each step if slot_step is not 0
     float *features, *logits;        // features: num_rows rows to work in
     int (*play)(void* pool, const void* launch);
     void* pool;

@@ -91,25 +91,56 @@ def test_nothing_is_learnt_from_rows_that_start_episodes() -> None:
         np.testing.assert_allclose(actual, values.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_rollouts_play_what_single_steps_would() -> None:
-    settings = config(env="tag/grid", rollout_length=12)
-    with environments(settings.env) as vec, environments(settings.env) as other:
-        learner = Learner(vec, Origin(), settings)
-        rollout = Rollout(vec, learner, settings)
+@pytest.mark.parametrize(("env", "kwargs"), [("tag/grid", {}), ("classic/cartpole", {"max_episode_steps": 5})])
+def test_minibatches_of_environments_have_all_rows_of_each(env: str, kwargs: dict[str, Any]) -> None:
+    settings = config(env=env, num_envs=7, minibatch_units="environments", minibatch_size=32)
+    with environments(env, settings.num_envs, env_kwargs=kwargs) as vec:
+        rollout = Rollout(vec, Learner(vec, Origin(), settings), settings)
         vec.async_reset()
         rollout.begin()
         rollout.play()
-        other.async_reset()
-        batch = other.recv()
+        minibatches = rollout.minibatches()
+        assert len(minibatches) > 2
+        valid_rows = np.flatnonzero(rollout.masks.reshape(-1))
+        assert sorted(np.concatenate(minibatches).tolist()) == valid_rows.tolist()
+        env_sets = [{*(minibatch % rollout.num_rows // vec.agents_per_env).tolist()} for minibatch in minibatches]
+        assert sorted(env for env_set in env_sets for env in env_set) == [*range(settings.num_envs)]
+
+
+def test_there_are_at_most_as_many_minibatches_as_environments() -> None:
+    settings = config(num_envs=3, minibatch_units="environments", minibatch_size=2)
+    with environments(settings.env, settings.num_envs) as vec:
+        rollout = Rollout(vec, Learner(vec, Origin(), settings), settings)
+        vec.async_reset()
+        rollout.begin()
+        rollout.play()
+        env_sets = [{*(minibatch % 3).tolist()} for minibatch in rollout.minibatches()]
+        assert sorted(map(sorted, env_sets)) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous"])
+def test_rollouts_play_what_single_steps_would(env: str, keep: bool) -> None:
+    num_steps = 12
+    with environments(env) as vec, environments(env) as other:
+        learner = Learner(vec, Origin(), config(env=env))
+        vec.reset()
+        other.reset()
         is_scaled = learner.fused._is_scaled
-        for step in range(settings.rollout_length):
-            features = np.where(is_scaled, scaled(batch.observations.numpy()), batch.observations.numpy())
-            chosen = other.send_logits(torch.from_numpy(learner.fused.policy_outputs(features)))
-            batch = other.recv()
-            np.testing.assert_array_equal(rollout.discrete_actions[step], chosen.actions.numpy())
-            np.testing.assert_array_equal(rollout.log_probs[step], chosen.log_probs.numpy())
-            np.testing.assert_array_equal(rollout.observations[step + 1], batch.observations)
-            np.testing.assert_array_equal(rollout.masks[step], batch.masks.numpy())
+        assert is_scaled.any() == (env == "tag/continuous")
+        batch = other.batch
+        for _ in range(2):  # the second continues where the first ended
+            rollout = vec.rollout(num_steps, policy=learner.fused, keep=keep)
+            for step in range(num_steps):
+                observations = batch.observations.numpy()
+                features = np.where(is_scaled, scaled(observations), observations)
+                chosen = other.send_logits(torch.from_numpy(learner.fused.policy_outputs(features)))
+                batch = other.recv()
+                if keep or step == num_steps - 1:
+                    expected = (chosen.actions, chosen.log_probs, batch.observations, batch.masks)
+                    columns = (rollout.actions, rollout.log_probs, rollout.observations, rollout.masks)
+                    for actual, column in zip(columns, expected, strict=True):
+                        np.testing.assert_array_equal(actual[step] if keep else actual, column)
 
 
 def test_rollouts_that_it_cannot_play_are_refused() -> None:
@@ -132,11 +163,19 @@ def scaled(numbers: np.ndarray) -> np.ndarray:
     return np.where(numbers < 0, -size, size)
 
 
+class Table(torch.nn.Module):
+    """A policy that is no MLP."""
+
+    def __init__(self, layout: Any, space: Any) -> None:
+        super().__init__()
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"policy": "lstm"}, "policy='lstm' is a LSTM, and the compiled learner takes only MLPs"),
-        ({"policy_kwargs": {"normalize": True}}, "takes only MLPs without normalize"),
+        ({"policy": "lstm"}, "policy='lstm' has a memory, which this trainer does not keep; use ppo_lstm"),
+        ({"policy_kwargs": {"normalize": True}}, "has normalize, which the compiled learner does not take; leave it"),
+        ({"policy": f"{__name__}:Table"}, "is a Table, and the compiled learner takes only MLPs of numbers; use pol"),
         ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
         ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),

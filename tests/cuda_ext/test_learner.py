@@ -10,7 +10,9 @@ import itertools
 import math
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, MultiDiscrete, Tuple
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from kernel_functions import COMPILER, FLAGS, ROOT
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
+from cuda_ext import sources
 from cuda_ext.learner import fused
 from cuda_ext.learner.fused import TERMS, FusedLearner, Rows, Settings
 from cuda_ext.learner.library import VARIANTS, library, with_signatures
-from pufferlib.errors import KernelError, SpaceError
+from pufferlib.errors import CallError, ClosedError, KernelError, PlanError, SpaceError
 from pufferlib.models import Decisions
 
 pytestmark = pytest.mark.beside
@@ -60,10 +64,21 @@ class Case:
     has_absent: bool = True  # rows
     objective: str = "ppo"
     max_grad_norm: float = 0.5
+    clip: float = 0.2
+    value_coefficient: float = 0.5
+    advantage_floor: float = 0.1
+    advantage_scale: float = 1.0
     seed: int = 0
 
     def settings(self) -> Settings:
-        return Settings(self.objective, max_grad_norm=self.max_grad_norm, entropy_coefficient=0.05)
+        return Settings(
+            self.objective,
+            clip=self.clip,
+            entropy_coefficient=0.05,
+            value_coefficient=self.value_coefficient,
+            advantage_floor=self.advantage_floor,
+            max_grad_norm=self.max_grad_norm,
+        )
 
     def networks(self) -> tuple[nn.Sequential, nn.Sequential, nn.Parameter]:
         torch.manual_seed(self.seed)
@@ -101,7 +116,7 @@ class Case:
             actions,
             normal(count, self.num_continuous),
             -1.5 * generator.random(count).astype(np.float32) * (len(self.nvec) + self.num_continuous),
-            2 * normal(count) + 1,
+            np.float32(self.advantage_scale) * (2 * normal(count) + 1),
             normal(count),
             allowed if self.has_forbidden else None,
             generator.random(count) < 0.8 if self.has_absent else None,
@@ -120,6 +135,7 @@ class Reference:
         self.actor, self.critic = actor.double(), critic.double()
         self.log_std = nn.Parameter(log_std.detach().double())
         self.parameters = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
+        self.gradients = [torch.zeros_like(part) for part in self.parameters]
         self.optimizer = torch.optim.Adam(self.parameters, 1.0, eps=1e-5)
         parts: list[Any] = [MultiDiscrete(list(case.nvec))] if case.nvec else []
         parts += [Box(-1, 1, (case.num_continuous,))] if case.num_continuous else []
@@ -197,6 +213,26 @@ def compare(case: Case, num_epochs: int = 1, share: float = 1e-5) -> None:
         near(actual, weights.detach(), 1e-4)
 
 
+def compare_calls(case: Case) -> None:
+    """Assert that one call with several minibatches does what a call for each does."""
+    one, other, rows, minibatches = fused_of(case), fused_of(case), case.rows(), case.minibatches()
+    terms = [other.update(rows, [minibatch], 1e-2)[0] for minibatch in minibatches]
+    np.testing.assert_array_equal(one.update(rows, minibatches, 1e-2), terms)
+    np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def compare_tanh() -> None:
+    """Assert that hidden units are tanh of their inputs, however large those are."""
+    actor, critic = (nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 1)) for _ in range(2))
+    with torch.no_grad():
+        for name, part in actor.named_parameters():
+            part.fill_(1 if name.endswith("weight") else 0)
+    learner = FusedLearner(actor, critic, nn.Parameter(torch.zeros(1)), (), Settings())
+    numbers = np.linspace(-20, 20, 20_001, dtype=np.float32)[:, None]
+    numbers = np.concatenate([numbers, [[-1e30], [-300], [300], [1e30]]]).astype(np.float32)
+    np.testing.assert_allclose(learner.policy_outputs(numbers), np.tanh(numbers.astype(np.float64)), rtol=3.1e-7)
+
+
 CASES = st.builds(
     Case,
     num_inputs=st.integers(1, 20),
@@ -210,12 +246,17 @@ CASES = st.builds(
     has_absent=st.booleans(),
     objective=st.sampled_from(["ppo", "a2c"]),
     max_grad_norm=st.sampled_from([0.1, 0.5, 100.0]),
+    clip=st.sampled_from([0.05, 0.2, 0.5]),
+    value_coefficient=st.sampled_from([0.1, 0.5, 2.0]),
+    advantage_floor=st.sampled_from([0.01, 0.1, 1.0]),
+    advantage_scale=st.sampled_from([0.01, 1.0]),
     seed=st.integers(0, 2**31),
 ).filter(lambda case: case.nvec or case.num_continuous)
 ONCE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(case=CASES)
+@example(case=Case(19, (1,), "relu", (1, 3, 6), 3, 4, 2, False, True, seed=408474))  # a minibatch without valid rows
 @settings(max_examples=60, deadline=None, suppress_health_check=ONCE)
 def test_one_update_is_torchs(case: Case) -> None:
     compare(case)
@@ -231,6 +272,31 @@ def test_weights_after_a_hundred_updates_are_torchs(case: Case) -> None:
 @pytest.mark.parametrize("objective", ["ppo", "a2c"])
 def test_weights_after_a_hundred_updates_with_relu_are_torchs(objective: str) -> None:
     compare(Case(activation="relu", hidden=(15, 20), num_rows=60, objective=objective), num_epochs=50)
+
+
+def test_one_call_does_what_a_call_for_each_minibatch_does() -> None:
+    compare_calls(Case(num_minibatches=3))
+
+
+def test_units_are_tanh_of_their_inputs() -> None:
+    compare_tanh()
+
+
+def test_what_ignored_rows_hold_changes_nothing() -> None:
+    case = Case(num_continuous=1)
+    rows = case.rows()
+    assert rows.masks is not None
+    ignored, changed = ~rows.masks, {}
+    for name, value in (("features", np.nan), ("continuous_actions", np.inf), ("log_probs", np.nan),
+                        ("advantages", np.nan), ("returns", np.inf), ("discrete_actions", -1)):  # fmt: skip
+        changed[name] = getattr(rows, name).copy()
+        changed[name][ignored] = value
+    for kind in ("tanh", "relu"):
+        one, other = (fused_of(replace(case, activation=kind)) for _ in range(2))
+        terms = one.update(rows, case.minibatches(), 1e-2)
+        np.testing.assert_array_equal(other.update(replace(rows, **changed), case.minibatches(), 1e-2), terms)
+        np.testing.assert_array_equal(one.weights, other.weights)
+        assert np.isfinite(one.weights).all()
 
 
 @given(case=CASES, seed=st.integers(0, 2**31))
@@ -270,6 +336,32 @@ def test_any_number_of_threads_has_the_same_bits(monkeypatch: pytest.MonkeyPatch
 def test_a_variant_that_the_processor_lacks_is_refused() -> None:
     with pytest.raises(KernelError, match="variant='sse9' does not run on this processor; use baseline"):
         fused_of(LARGE, variant="sse9")
+
+
+def test_clang_compiles_every_instruction_set(tmp_path: Path) -> None:
+    if (clang := shutil.which("clang++")) is None:
+        pytest.skip("there is no clang++")
+    command = [
+        clang,
+        *sources.HOST_FLAGS,
+        "-shared",
+        "-fPIC",
+        f"-I{ROOT / 'cuda_ext'}",
+        "-x",
+        "c++",
+        "-",
+        "-o",
+        str(tmp_path / "learner.so"),
+    ]
+    done = subprocess.run(command, input=sources.for_learner(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_slow_processor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library(), "learner_num_variants", lambda: 1)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    with pytest.warns(UserWarning, match="lacks AVX2 or FMA, .* slower than torch; use ppo or ppo_cuda"):
+        fused_of(Case())
 
 
 # ---------------------------------------------------------------------------------------------------- advantages
@@ -324,16 +416,32 @@ FAULTS = {
     "derivative of tanh": ("1.0f - units[k] * units[k]", "1.0f - (1 - FAULT) * units[k] * units[k]"),
     "side on which a ratio is clipped": ("free <= clipped ?", "(FAULT ? free >= clipped : free <= clipped) ?"),
     "derivative by the standard deviation": ("deviation * deviation - 1.0f)", "deviation * deviation - (1 - FAULT))"),
-    "absent rows": ("update.masks[r] == 0)", "update.masks[r] == FAULT * 2)"),
+    "absent rows": ("update.masks[row] != 0", "update.masks[row] != FAULT * 2"),
     "norm at which gradients are clipped": ("norm > update.max_", "(1 - FAULT) * norm > update.max_"),
     "values after truncations": ("return terminated || truncated ?", "return terminated || (!FAULT && truncated) ?"),
     "correction of the variance": ("sqrt(squares / count)", "sqrt(squares / (count - FAULT))"),
+    "minimum of the deviation": ("deviation : update.advantage_", "deviation : FAULT ? 1.0 : update.advantage_"),
+    "coefficient of the value's loss": ("(objective.value_co", "(FAULT ? 0.5f * error : objective.value_co"),
+    "least ratio": ("least = 1.0f - objective.clip", "least = 1.0f - (FAULT ? 0.2f : objective.clip)"),
+    "greatest ratio": ("most = 1.0f + objective.clip", "most = 1.0f + (FAULT ? 0.2f : objective.clip)"),
+    "rows of later minibatches": ("update->order + begin", "update->order + (1 - FAULT) * begin"),
+    "terms of later minibatches": ("update->terms + k * (", "update->terms + (1 - FAULT) * k * ("),
+    "tanh of small numbers": ("x < -most ?", "!FAULT && x < -most ?"),
+    "tanh of large numbers": ("x > most ?", "!FAULT && x > most ?"),
 }  # fmt: skip
+# Not wrong results, but refusals of the system, in the same form.
+REFUSALS = {"memory": ("data_ = (float*)aligned", "data_ = FAULT ? nullptr : (float*)aligned")}
 CHECKS: tuple[Callable[[], None], ...] = (
     lambda: compare(Case(), num_epochs=4),
     lambda: compare(Case(max_grad_norm=100.0, has_absent=False)),
+    lambda: compare(Case(value_coefficient=1.3, clip=0.4, advantage_floor=0.05, advantage_scale=0.01)),
+    lambda: compare_calls(Case(num_minibatches=3)),
+    compare_tanh,
     lambda: compare_advantages(fused_of(Case())),
 )
+
+
+WITHOUT_VECTORS = pytest.mark.filterwarnings("ignore:this processor lacks AVX2")  # the variants that are not compiled
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +453,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     (folder / "learner").mkdir()
     for file in (*(ROOT / "cuda_ext").glob("*.h"), *(ROOT / "cuda_ext").glob("*.cuh")):
         shutil.copy(file, folder)
-    remaining = dict(enumerate(FAULTS.values(), 1))
+    remaining = dict(enumerate((FAULTS | REFUSALS).values(), 1))
     for file in (ROOT / "cuda_ext/learner").glob("*.*h"):
         text = file.read_text()
         for number, (sound, wrong) in [*remaining.items()]:
@@ -377,11 +485,13 @@ def with_faults(faulty: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterato
     faulty.set_fault(0)
 
 
+@WITHOUT_VECTORS
 def test_without_a_fault_all_checks_pass(with_faults: Callable[[int], None]) -> None:
     for check in CHECKS:
         check()
 
 
+@WITHOUT_VECTORS
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_caught(name: str, with_faults: Callable[[int], None]) -> None:
     with_faults(1 + [*FAULTS].index(name))
@@ -390,7 +500,78 @@ def test_a_fault_is_caught(name: str, with_faults: Callable[[int], None]) -> Non
             check()
 
 
+@WITHOUT_VECTORS
+def test_without_memory_it_says_so_and_changes_nothing(with_faults: Callable[[int], None]) -> None:
+    case = Case()
+    learner, rows = fused_of(case), case.rows()
+    before = learner.weights.copy()
+    with_faults(1 + len(FAULTS))
+    for call in (
+        lambda: learner.update(rows, case.minibatches(), 1e-2),
+        lambda: threaded(lambda: learner.values(rows.features)),  # a new thread has no memory yet
+    ):
+        with pytest.raises(MemoryError, match=r"the learner cannot allocate [\d,]+ bytes"):
+            call()
+    np.testing.assert_array_equal(learner.weights, before)
+    with_faults(0)
+    learner.update(rows, case.minibatches(), 1e-2)
+    assert (learner.weights != before).any()
+
+
+def threaded(function: Callable[[], Any]) -> Any:
+    """Call a function in a new thread; return its result, or raise what it raised."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
 # ------------------------------------------------------------------------------------------------------- refusals
+
+
+CALLS: dict[str, Callable[[FusedLearner], Any]] = {
+    "update": lambda learner: learner.update(Case().rows(), Case().minibatches(), 1e-3),
+    "values": lambda learner: learner.values(Case().rows().features),
+    "policy_outputs": lambda learner: learner.policy_outputs(Case().rows().features),
+    "advantages": lambda learner: learner.advantages(*outcomes_of(), gamma=0.9, gae_lambda=0.8),
+    "load": lambda learner: learner.load(),
+    "save": lambda learner: learner.save(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_closed_learner_refuses_calls(name: str) -> None:
+    learner = fused_of(Case(), num_threads=2)
+    CALLS[name](learner)
+    learner.close()
+    learner.close()
+    with pytest.raises(ClosedError, match="this learner is closed; make another"):
+        CALLS[name](learner)
+
+
+def test_only_one_thread_at_a_time_may_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = fused_of(Case())
+    started, may_end, compute = threading.Event(), threading.Event(), learner._functions.learner_outputs
+
+    class Functions:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library(), name)
+
+        @staticmethod
+        def learner_outputs(*arguments: Any) -> int:
+            started.set()
+            assert may_end.wait(30)
+            return int(compute(*arguments))
+
+    monkeypatch.setattr(learner, "_functions", Functions())
+    with ThreadPoolExecutor(1) as pool:
+        values = pool.submit(CALLS["values"], learner)
+        assert started.wait(30)
+        try:
+            for call in (*CALLS.values(), FusedLearner.close):
+                with pytest.raises(CallError, match="another thread is in a call of this learner, and only one at a"):
+                    call(learner)
+        finally:
+            may_end.set()
+        near(values.result(), CALLS["values"](learner), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -411,9 +592,71 @@ def test_networks_that_it_cannot_learn_are_refused(actor: nn.Module, reason: str
         FusedLearner(actor, critic, log_std, case.nvec, case.settings())
 
 
+def test_weights_of_two_layers_are_refused_if_shared() -> None:
+    case = Case(hidden=(3,))
+    actor, critic, log_std = case.networks()
+    critic[0] = actor[0]
+    with pytest.raises(KernelError, match="the policy has weights that several layers share; the fused learner takes"):
+        FusedLearner(actor, critic, log_std, case.nvec, case.settings())
+
+
+def test_weights_that_are_computed_are_refused() -> None:
+    case = Case()
+    actor, critic, log_std = case.networks()
+    weight_norm(critic[0])
+    with pytest.raises(KernelError, match="the policy computes weights of a layer, as weight_norm does; the fused"):
+        FusedLearner(actor, critic, log_std, case.nvec, case.settings())
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"objective": "trpo"}, "objective='trpo' is out of bounds; use ppo, a2c"),
+        ({"clip": 0.0}, "clip=0.0 is out of bounds; use more than 0"),
+        ({"advantage_floor": 0.0}, "advantage_floor=0.0 is out of bounds"),
+        ({"epsilon": math.nan}, "epsilon=nan is out of bounds"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 is out of bounds"),
+        ({"value_coefficient": math.inf}, "value_coefficient=inf is out of bounds; use a finite number"),
+        ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\) is out of bounds; use two numbers from 0 to below 1"),
+    ],
+)
+def test_settings_out_of_bounds_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        Settings(**settings)
+
+
+def test_arguments_that_do_not_fit_the_networks_are_refused() -> None:
+    with pytest.raises(SpaceError, match=r"is_scaled has shape \(2,\); the networks take 3 features"):
+        fused_of(Case(), is_scaled=[True, False])
+    with pytest.raises(SpaceError, match=r"nvec=\(3, 0\) has to be the numbers of options"):
+        fused_of(replace(Case(), nvec=(3, 0)))
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "reason"),
+    [
+        (np.array([True, False]), "a minibatch has bool indices; give the indices of rows as integers"),
+        (np.array([1.9]), "a minibatch has float64 indices"),
+        ([1, 2], "a minibatch: a list; give a NumPy array, for example tensor.numpy()"),
+        (torch.arange(2), "a minibatch: a Tensor; give a NumPy array"),
+        (np.array([[1, 2]]), r"a minibatch: an array with shape \(1, 2\); give one with 1 dimensions"),
+    ],
+)
+def test_minibatches_that_are_no_indices_are_refused(minibatch: Any, reason: str) -> None:
+    with pytest.raises(SpaceError, match=reason):
+        fused_of(Case()).update(Case().rows(), [minibatch], 1e-3)
+
+
+def test_a_learning_rate_that_is_no_number_is_refused() -> None:
+    with pytest.raises(PlanError, match="learning_rate=nan is out of bounds; use a finite number from 0"):
+        fused_of(Case()).update(Case().rows(), Case().minibatches(), math.nan)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
+        ("features", torch.from_numpy, "features: a Tensor; give a NumPy array, for example tensor.numpy()"),
+        ("returns", list, "returns: a list; give a NumPy array"),
         ("features", lambda part: part.astype(np.float64), r"features are float64 \(150, 3\); they have to be"),
         ("features", lambda part: part[:, ::-1], r"features are float32 \(150, 3\), not contiguous"),
         ("returns", lambda part: part[:-1], r"returns are float32 \(149,\); they have to be .* \(150,\)"),
@@ -426,6 +669,9 @@ def test_arrays_that_do_not_fit_are_refused(name: str, change: Any, reason: str)
     learner = fused_of(case)
     with pytest.raises(SpaceError, match=reason):
         learner.update(replace(rows, **{name: change(getattr(rows, name))}), case.minibatches(), 1e-3)
+    for call in (learner.policy_outputs, learner.values):
+        with pytest.raises(SpaceError, match="features: a list; give a NumPy array"):
+            call(rows.features.tolist())
     with pytest.raises(SpaceError, match="minibatches have rows 0 to 150, and there are 150 rows"):
         learner.update(rows, [np.array([0, 150])], 1e-3)
 
