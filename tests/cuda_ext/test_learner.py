@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, MultiDiscrete, Tuple
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 from kernel_functions import COMPILER, FLAGS, ROOT
 from torch import Tensor, nn
@@ -128,7 +128,11 @@ class Case:
 
 
 class Reference:
-    """The same learner in torch, in float64."""
+    """The same learner in torch, in float64.
+
+    kink_distance: the smallest input of a ReLU so far, without its sign. If it is as small as an error of float32, the
+    compiled learner may place the unit on the other side of 0.
+    """
 
     def __init__(self, case: Case) -> None:
         actor, critic, log_std = case.networks()
@@ -141,6 +145,13 @@ class Reference:
         parts += [Box(-1, 1, (case.num_continuous,))] if case.num_continuous else []
         self.decisions = Decisions(Tuple(parts))
         self.settings = case.settings()
+        self.kink_distance = np.inf
+        for part in (*self.actor, *self.critic):
+            if isinstance(part, nn.ReLU):
+                part.register_forward_pre_hook(self.measure)
+
+    def measure(self, relu: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        self.kink_distance = min(self.kink_distance, float(inputs[0].detach().abs().min()))
 
     def update(self, rows: Rows, minibatch: np.ndarray, learning_rate: float) -> dict[str, float]:
         """Take a step of Adam, and return the terms."""
@@ -197,13 +208,18 @@ def near(actual: Any, expected: Any, share: float) -> None:
         np.testing.assert_allclose(actual, expected, rtol=0, atol=bound)
 
 
-def compare(case: Case, num_epochs: int = 1, share: float = 1e-5) -> None:
-    """Assert that the compiled learner and torch agree: terms and gradients in the first update, then weights."""
+def compare(case: Case, num_epochs: int = 1, share: float = 1e-5, *, avoid_kinks: bool = False) -> None:
+    """Assert that the compiled learner and torch agree: terms and gradients in the first update, then weights.
+
+    avoid_kinks: whether Hypothesis draws another case if an input of a ReLU is as small as an error of float32.
+    """
     learner, reference, rows = fused_of(case), Reference(case), case.rows()
     for epoch in range(num_epochs):
         for index, minibatch in enumerate(case.minibatches(epoch)):
             terms = learner.update(rows, [minibatch], 1e-3)[0]
             expected = reference.update(rows, minibatch, 1e-3)
+            if avoid_kinks:
+                assume(reference.kink_distance > 1e-6)
             if epoch == index == 0:
                 for name, term in zip(TERMS, terms, strict=True):
                     assert term == pytest.approx(expected[name], rel=2e-5, abs=2e-5), name
@@ -259,7 +275,7 @@ ONCE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 @example(case=Case(19, (1,), "relu", (1, 3, 6), 3, 4, 2, False, True, seed=408474))  # a minibatch without valid rows
 @settings(max_examples=60, deadline=None, suppress_health_check=ONCE)
 def test_one_update_is_torchs(case: Case) -> None:
-    compare(case)
+    compare(case, avoid_kinks=True)
 
 
 @given(case=CASES)
