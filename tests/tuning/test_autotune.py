@@ -327,7 +327,8 @@ def raises() -> Any:
 
 
 SERIAL = {"backend": "serial", "num_envs": 1, "batch_size": 1}
-SHORT = Trial(SERIAL, 0.01, 1, 0.0, 20.0)
+LIMIT_S = 60.0
+SHORT = Trial(SERIAL, 0.01, 1, 0.0, LIMIT_S)
 
 
 def test_a_process_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,13 +360,18 @@ def test_a_trial_runner_survives_what_environments_do() -> None:
 def test_a_trial_runner_plays_plans() -> None:
     # A lambda, a list, agents, and an environment of a module that only the tests' search path has.
     creators = [lambda: TagEnv(num_agents=3)] * 3
+    think_s, start_s = 0.001, time.monotonic()
     with TrialRunner({"env": creators, "seed": 0}) as trial_runner:
         plan = {"backend": "pool", "num_envs": 3, "num_workers": 2, "batch_size": 2}
-        outcome = trial_runner.try_out(Trial(plan, 0.05, 3, 0.001, 20.0))
+        outcome = trial_runner.try_out(Trial(plan, 0.05, 3, think_s, LIMIT_S))
         assert not outcome.error
-        assert len(outcome.steps_per_s) == 3 and all(0 < rate <= 2 / 0.001 for rate in outcome.steps_per_s)
+        assert len(outcome.steps_per_s) == 3 and all(0 < rate <= 2 / think_s for rate in outcome.steps_per_s)
         assert outcome.memory_nbytes > MIB
-        assert outcome.stats is not None and outcome.stats.thinks > 0.1 and outcome.stats.agents_per_env == 3
+        stats = outcome.stats
+        assert stats is not None and stats.agents_per_env == 3 and stats.num_batches >= 3
+        # The share of a busy machine is any; in seconds it is what the learner thought of each batch but the last.
+        thought_s = stats.thinks * stats.seconds
+        assert think_s * (stats.num_batches - 1) <= thought_s < stats.seconds < time.monotonic() - start_s
         one = trial_runner.try_out(SHORT)  # the first of the list
         assert not one.error and one.stats is not None and one.stats.num_envs == 1
 
