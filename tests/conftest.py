@@ -41,7 +41,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # Python's own helpers, whose processes and descriptors are private to them.
 TRACKER: Any = resource_tracker._resource_tracker
 FORK_SERVER: Any = forkserver._forkserver
-GRACE_S = 2.0  # what a test has stopped may take this long to be gone
+GRACE_S = 10.0  # what a test has stopped may take this long to be gone
 LAST_WORDS_S = 60.0  # what should have ended has this long to do so
 STDERR = pytest.StashKey[int]()
 SHM = Path("/dev/shm")

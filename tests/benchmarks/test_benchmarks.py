@@ -256,8 +256,8 @@ SMALL = Workload("small", "", ("bare loop", "gymnasium async", "gymnasium sync")
 
 
 def all_stop(pids: list[int]) -> bool:
-    """Whether all these processes are stopped, or are so within a second: each has to be on a core to notice."""
-    deadline = time.monotonic() + 1
+    """Whether all these processes are stopped, or are so within a minute: each has to be on a core to notice."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids} == {"T"}:
             return True
@@ -364,7 +364,7 @@ def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
     monkeypatch.setattr(child, "WARM_UP_AT_MOST_S", 0.1)
     start = time.perf_counter()
     measure(warm_up_steps=10**9)
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.usefixtures("this_python")

@@ -471,7 +471,7 @@ def test_a_step_that_takes_too_long_is_played_again(tmp_path: Path) -> None:
     how = {"backend": "pool", "num_envs": 2, "num_workers": 2, "step_timeout": 1.0}
     env_kwargs = {"folder": str(tmp_path), "sleeps": True}
     result = pufferlib.evaluate(Deadly, noisy, seeds=[1, 2, 3, 4], env_kwargs=env_kwargs, **how)
-    assert result.restarts.sum() == int((tmp_path / "3").exists()) <= 1
+    assert result.restarts.sum() >= 1 and (tmp_path / "3").exists()
     assert pufferlib.evaluate(Deadly, noisy, seeds=[1, 2, 3, 4], env_kwargs=env_kwargs, backend="serial") == result
 
 

@@ -12,7 +12,6 @@ import functools
 import os
 import re
 import signal
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -391,7 +390,7 @@ def test_more_workers_than_cores_cost_no_collapse(vectorizer: Vectorizer) -> Non
             for _ in range(20):
                 vec.step([0] * 8)
             times[num_workers].append(time.perf_counter() - began)
-    assert statistics.median(times[8]) < 30 * statistics.median(times[1])
+    assert min(times[8]) < 30 * min(times[1])  # the least of several: what else runs lengthens some
 
 
 def test_the_table_names_every_test() -> None:

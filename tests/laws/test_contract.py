@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+from attempts import passes_once
 from gymnasium.spaces import Box, Discrete
 from mock_envs import HashEnv, TagEnv
 from programs import running
@@ -36,14 +38,17 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clock(gymnasium.Env[Any, Any]):
-    """Observes how often it was stepped and reset; ends by truncation after ``length`` steps."""
+    """Observes how often it was stepped and reset; ends by truncation after ``length`` steps.
+
+    gate: a file that each step waits for; "": none.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "secret": 7}
 
-    def __init__(self, length: int = 3, sleep_s: float = 0.0, env_index: int = 0) -> None:
+    def __init__(self, length: int = 3, gate: str = "", env_index: int = 0) -> None:
         self.observation_space = Box(0, 1e6, (2,), np.float64)
         self.action_space = Discrete(2)
-        self.length, self.sleep_s, self.env_index = length, sleep_s, env_index
+        self.length, self.gate, self.env_index = length, gate, env_index
         self.render_mode = "ansi"
         self.num_resets = 0
 
@@ -55,7 +60,8 @@ class Clock(gymnasium.Env[Any, Any]):
         return np.array([self.num_resets, self.tick], np.float64), {"reset": self.num_resets}
 
     def step(self, action: Any) -> Any:
-        time.sleep(self.sleep_s)
+        while self.gate and not os.path.exists(self.gate):
+            time.sleep(0.001)
         self.tick += 1
         over = self.tick >= self.length
         return np.array([self.num_resets, self.tick], np.float64), 0.5, False, over, {"last": 1} if over else {}
@@ -115,8 +121,9 @@ def test_small_batches_rotate_in_the_order_of_sending(backend: str) -> None:
         assert vec.recv().env_ids.tolist() == [1, 2]
 
 
-def test_a_pool_hands_back_the_first_to_finish_and_starves_none() -> None:
-    creators = [functools.partial(Clock, 10**6, 0.05 if env_id == 0 else 0.0) for env_id in range(6)]
+def test_a_pool_hands_back_the_first_to_finish_and_starves_none(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    creators = [functools.partial(Clock, 10**6, "" if env_id else str(gate)) for env_id in range(6)]
     with pufferlib.make(creators, backend="pool", num_workers=6, batch_size=2) as vec:
         vec.async_reset()
         for _ in range(3):
@@ -126,9 +133,13 @@ def test_a_pool_hands_back_the_first_to_finish_and_starves_none() -> None:
         for _ in range(20):
             fast += vec.recv().env_ids.tolist()
             vec.send(np.zeros(2, np.int64))
-        assert fast.count(0) < 4  # forty rows of the five fast ones do not wait for the slow one
-        time.sleep(0.1)  # all have finished now
-        soon = [env_id for _ in range(3) for env_id in vec.recv().env_ids.tolist()]
+        assert 0 not in fast  # forty rows of the five fast ones do not wait for the slow one
+        gate.touch()
+        vec.get_attr("tick")  # answered when all have finished
+        soon = []
+        for _ in range(3):
+            soon += vec.recv().env_ids.tolist()
+            vec.send(np.zeros(2, np.int64))
         assert sorted(soon) == [0, 1, 2, 3, 4, 5]
 
 
@@ -335,15 +346,20 @@ def test_control_reaches_chosen_envs(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.alone
 def test_recv_times_out_and_can_be_repeated(backend: str) -> None:
-    with pufferlib.make(functools.partial(Clock, 99, 0.6), backend=backend, num_envs=2, num_workers=2) as vec:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pufferlib.make(Clock, backend=backend, num_envs=2, num_workers=2, env_args=[99, f"{folder}/gate"]) as vec,
+    ):
         vec.reset()
+        if backend == "serial":  # which has finished when send returns
+            Path(folder, "gate").touch()
         vec.send(np.zeros(2, np.int64))
-        if backend != "serial":  # which has finished when send returns
+        if backend != "serial":
             with pytest.raises(pufferlib.RecvTimeout, match=r"no batch within 0\.01 s: 0 environments have finished"):
                 vec.recv(timeout=0.01)
-        assert vec.recv(timeout=30).observations.tolist() == [[1, 1]] * 2
+            Path(folder, "gate").touch()
+        assert vec.recv(timeout=60).observations.tolist() == [[1, 1]] * 2
 
 
 @pytest.mark.parametrize("backend", PARALLEL)
@@ -480,11 +496,12 @@ def test_who_was_forked_while_opencv_was_at_rest_forks_too(opencv: Any) -> None:
 
 
 @pytest.mark.alone
+@passes_once()
 def test_an_idle_pool_uses_no_cpu() -> None:
     with pufferlib.make(LongEnv, backend="pool", num_envs=8, num_workers=4, batch_size=4) as vec:
         vec.async_reset()
         vec.recv()
-        time.sleep(0.2)
+        vec.get_attr("tick")  # answered when all have finished
         processes = [psutil.Process(), *psutil.Process().children()]
         before = [sum(process.cpu_times()[:2]) for process in processes]
         time.sleep(1.0)
@@ -497,21 +514,22 @@ import signal, sys, time; sys.path.insert(0, {tests!r})
 import numpy as np, pufferlib
 from test_contract import Clock
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
-vec = pufferlib.make(Clock, backend="pool", num_envs=2, num_workers=2, env_args=[99, 0.5])
+vec = pufferlib.make(Clock, backend="pool", num_envs=2, num_workers=2, env_args=[99, sys.argv[1]])
 vec.reset()
 vec.send(np.zeros(2, np.int64))
 try:
     print("ready", flush=True)  # in here: whoever reads it may be quicker with the signal than we with the next line
     vec.recv()
 except KeyboardInterrupt:
+    open(sys.argv[1], "w").close()
     print(vec.recv().observations.tolist(), flush=True)
     vec.close()
     print("closed", flush=True)
 """
 
 
-def test_ctrl_c_reaches_the_parent_only() -> None:
-    command = [sys.executable, "-c", INTERRUPTED.format(tests=str(ROOT / "tests/laws"))]
+def test_ctrl_c_reaches_the_parent_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.format(tests=str(ROOT / "tests/laws")), str(tmp_path / "gate")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])}
     with running(command, env=environment, **pipes) as process:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attempts import passes_once
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_tools import Sleeper, arrays, stats_of, timed
@@ -484,7 +485,9 @@ def played(backend: str, num_envs: int, batch_size: int, num_steps: int, num_wor
         return vec.stats()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+@passes_once()
 def test_stats_of_a_vec_env(backend: str) -> None:
     stats = played(backend, 4, 2 if backend == "pool" else 4, 100, num_workers=2)
     assert (stats.backend, stats.num_envs) == (backend, 4)
@@ -497,6 +500,7 @@ def test_stats_of_a_vec_env(backend: str) -> None:
     assert not stats.cpu > 0.5
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_forecasts_come_true() -> None:
     """In one of a few attempts: what else the machine has to do may change between two measurements."""

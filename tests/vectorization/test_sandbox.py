@@ -228,11 +228,11 @@ def test_the_last_lines_are_those_with_text() -> None:
 
 def test_a_new_python_that_starts_slowly_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent to it is more than a socket holds."""
-    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(5)\n")
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     start_s = time.monotonic()
     with Sandbox(len, bytes(8_000_000), fresh=True):
-        assert time.monotonic() - start_s < 4
+        assert time.monotonic() - start_s < 50
 
 
 def test_an_error_of_through_leaves_nothing_open() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -78,20 +78,20 @@ def test_trajectories_are_those_of_serial(batch_size: int) -> None:
     test_vectorization.assert_identical(("threads",), "nested", counts, seed=3, mode="next_step", delay_s=0.001)
 
 
-class Slow(HashEnv):
-    """Its steps take longer than the test allows."""
-
-    def step(self, action: Any) -> Any:
-        time.sleep(1.0)
-        return super().step(action)
-
-
 def test_a_thread_cannot_be_killed_and_that_is_said() -> None:
+    is_late = threading.Event()
+
+    class Slow(HashEnv):
+        def step(self, action: Any) -> Any:
+            assert is_late.wait(60)
+            return super().step(action)
+
     with pufferlib.make(Slow, backend="threads", num_envs=2, num_workers=2, step_timeout=0.2) as vec:
         vec.reset()
         vec.send(np.zeros(2, np.int64))
         with pytest.raises(pufferlib.PlanError, match=r"took longer than step_timeout=0.2 s, and a thread cannot be"):
             vec.recv()
+        is_late.set()
         batch = None
         while batch is None:
             with contextlib.suppress(pufferlib.PlanError):  # at each look, as long as it is late
