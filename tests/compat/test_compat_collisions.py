@@ -19,6 +19,8 @@ import pufferlib.environment
 import pufferlib.vector
 from pufferlib.compat.puffer_env import BufferedEnv
 
+pytestmark = pytest.mark.beside
+
 
 class Ours(pufferlib.PufferEnv):
     single_observation_space = spaces.Box(0, 1, (1,), np.float32)

@@ -18,6 +18,8 @@ import pufferlib.exceptions
 import pufferlib.vector
 from pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
 
+pytestmark = pytest.mark.beside
+
 
 def test_spaces_lie_in_rows_as_in_version_3() -> None:
     space, dtype = emulation.emulate_observation_space(Nested.observation_space)

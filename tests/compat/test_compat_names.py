@@ -24,6 +24,8 @@ import pufferlib.utils
 import pufferlib.vector
 from pufferlib.util import compat_names
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads(Path(__file__).with_name("names.json").read_text())
 PAGE = (ROOT / "docs/migrating.md").read_text()

@@ -13,6 +13,8 @@ from gymnasium import spaces
 import pufferlib.emulation
 import pufferlib.vector
 
+pytestmark = pytest.mark.beside
+
 torch = pytest.importorskip("torch")
 
 import pufferlib.pytorch  # noqa: E402

@@ -19,6 +19,8 @@ import pufferlib
 import pufferlib.vector
 from pufferlib.vector import Multiprocessing, Serial
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = [Serial, Multiprocessing]
 
 

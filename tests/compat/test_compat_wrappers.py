@@ -22,6 +22,8 @@ import pufferlib.spaces
 import pufferlib.utils
 import pufferlib.wrappers
 
+pytestmark = pytest.mark.beside
+
 
 class Scored(Counter):
     def step(self, action: Any) -> Any:

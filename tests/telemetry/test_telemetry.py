@@ -40,6 +40,8 @@ from pufferlib.telemetry.timeline import (
     bucket_of,
 )
 
+pytestmark = pytest.mark.beside
+
 # ------------------------------------------------------------------------------------------------ noting
 
 
