@@ -56,9 +56,17 @@ def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
     """Flatten a mask in Gymnasium's form (arrays in the structure of the space) into one int8 array, 1 where allowed.
 
     None, for the whole mask or for a part, allows everything, and masks of MultiBinary parts are ignored. Raises
-    SpaceError if a part has the wrong number of elements.
+    SpaceError if a part is missing, is no array of numbers, or has the wrong number of elements.
     """
-    return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
+    try:
+        return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
+    except SpaceError:
+        raise
+    except (LookupError, TypeError, ValueError):
+        raise SpaceError(
+            f"info['action_mask'] is {mask!r:.80}, which lacks parts of {action_space} or holds no numbers; give "
+            "arrays in the structure of the space"
+        ) from None
 
 
 def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:

@@ -20,7 +20,7 @@ from pufferlib.emulation.parameters import BOUNDS, WrapParameters
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.environment import PufferEnv, hold
-from pufferlib.errors import CallError
+from pufferlib.errors import ActionError, CallError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import AgentId
@@ -119,6 +119,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[Any, Any], dict[Any, float], dict[Any, bool], dict[Any, bool], dict[Any, dict[str, Any]]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
+        _require_dict(actions)
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
         acted = [agent for agent in self._parallel.agents if agent not in self._ended]
         observations, *values, infos = checked_step(self._parallel.step(raw_actions), self._name, self._parallel, acted)
@@ -205,6 +206,11 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return str(self.env)
 
 
+def _require_dict(actions: object) -> None:
+    if not isinstance(actions, Mapping):
+        raise ActionError(f"actions are {actions!r:.80}; give a dict with each agent's action")
+
+
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment; its rows are the agents "agent_0", "agent_1", … in order.
 
@@ -212,8 +218,8 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     environment as a whole is infos["common"].
 
     Raises SpaceError for spaces without a fixed shape, a buffer replaced by another kind of array, infos in a wrong
-    form, and an action of the wrong shape or kind; ActionError for an action outside its space; CallError for a step
-    before the first reset.
+    form, and an action of the wrong shape or kind; ActionError for a missing action or one outside its space; CallError
+    for a step before the first reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -276,8 +282,11 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
+        _require_dict(actions)
         env, before = self.env, self.agents
         for agent in before:
+            if agent not in actions:
+                raise ActionError(f"actions have no {agent!r}, which is alive; give each of {before} an action")
             self._actions[self._agent_index(agent)] = self._action_layout.unpack_checked(
                 actions[agent], f" of agent {agent!r}"
             )

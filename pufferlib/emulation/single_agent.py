@@ -71,7 +71,12 @@ class Caller:
     def regular_reset(self, result: object) -> tuple[Any, dict[str, Any]]:
         """Check the result of the environment's reset; return its observation and info in the form of ``reset``."""
         observation, info = self._split(result)
-        observation = self.observed(observation, info, self._check_reset)
+        try:
+            observation = self.observed(observation, info, self._check_reset)
+        except SpaceError:
+            if isinstance(result, tuple) and len(result) == 2 and result[0] in self.raw_observation_space:
+                raise SpaceError(f"{self.name}.reset returned the info {result[1]!r:.60}; expected a dict") from None
+            raise
         self._check_reset = self._always
         return observation, info
 

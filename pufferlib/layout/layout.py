@@ -342,7 +342,7 @@ class Layout(_Base):
 
         Raises SpaceError if the rows' length is not the layout's, and the errors of ``slices``.
         """
-        if tuple(rows.shape[-1:]) != self.shape:
+        if tuple(getattr(rows, "shape", ())[-1:]) != self.shape:
             raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
         return slices(rows, self._cuts, self._mixed)
 
@@ -501,7 +501,7 @@ class ActionLayout(_Base):
         pair = self._pair(rows)
         for component, flat in zip((c for c in pair if c is not None), self.components, strict=True):
             assert flat.shape is not None
-            if tuple(component.shape[-1:]) != flat.shape:
+            if tuple(getattr(component, "shape", ())[-1:]) != flat.shape:
                 raise SpaceError(f"expected rows of shape (..., {flat.shape[0]}) for {flat}, got {describe(component)}")
         views = []
         for part in self._parts:

@@ -207,7 +207,7 @@ class Bounds:
     """The bounds of variable lengths: for a whole layout and, by path, for individual spaces.
 
     Raises SpaceError if the name of a bound is unknown, if its value is neither None nor an integer of at least 0, or
-    if the bounds of a path are not a mapping.
+    if the bounds, or those of a path, are not a mapping.
     """
 
     def __init__(
@@ -218,6 +218,8 @@ class Bounds:
         bounds: Mapping[Any, Mapping[str, int]] | None = None,
     ) -> None:
         self.everywhere = {"max_length": max_length, "max_nodes": max_nodes, "max_edges": max_edges}
+        if not isinstance(bounds or {}, Mapping):
+            raise SpaceError(f"bounds={bounds!r}; expected a dict such as {{'a.b': {{'max_length': 5}}}}")
         self.by_path = dict(bounds or {})
         for prefix, limits in [
             ("", self.everywhere),

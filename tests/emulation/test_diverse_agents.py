@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from row_tools import Diverse, Newcomer, expect_row, poisoned, reset, same, step
 
 from pufferlib.emulation import emulate, wrap
+from pufferlib.emulation.action_masks import pack_mask
 from pufferlib.errors import PlanError, SpaceError
 
 pytestmark = pytest.mark.beside
@@ -250,3 +251,9 @@ def test_masks_in_observations_are_repeated_in_infos() -> None:
         assert same(decoded, wrapped.raw.seen["a"])
         assert same(infos["a"]["action_mask"], decoded["action_mask"])
         flat, *_, infos = wrapped.step({"a": 0})
+
+
+@pytest.mark.parametrize("mask", ["01", [[1, 0], [1]], {"a": [1, 1]}, {"a": ["x", "y"], "b": None}, 3])
+def test_masks_of_another_structure_are_refused_in_words(mask: Any) -> None:
+    with pytest.raises(SpaceError, match=r"info\['action_mask'\] is .*give arrays in the structure of the space"):
+        pack_mask(Dict(a=Discrete(2), b=Discrete(2)), mask)

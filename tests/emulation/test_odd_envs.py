@@ -389,3 +389,12 @@ def test_axes_of_length_one_are_warned_of_once() -> None:
         for _ in range(4):
             env.step(0)
     assert len(caught) == 1
+
+
+def test_an_info_that_is_no_dict_is_named_rather_than_the_observation() -> None:
+    class Misled(Odd):
+        def reset(self) -> Any:
+            return super().reset(), 5
+
+    with pytest.raises(SpaceError, match="Misled.reset returned the info 5; expected a dict"):
+        wrap(Misled()).reset()

@@ -26,7 +26,7 @@ from row_tools import Diverse, Newcomer, expect_row, reset, same, step, without_
 
 import pufferlib
 from pufferlib.emulation import emulate, wrap
-from pufferlib.errors import CallError, MissingExtra, PlanError, SpaceError
+from pufferlib.errors import ActionError, CallError, MissingExtra, PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
 
@@ -259,6 +259,8 @@ def test_a_wrapped_env_keeps_what_the_raw_one_has() -> None:
     with pytest.raises(CallError, match=r"call reset\(\) first"):
         env.step({})
     env.reset(seed=0)
+    with pytest.raises(ActionError, match=r"actions are \[0, 1\]; give a dict with each agent's action"):
+        env.step([0, 1])
     assert env.agents == ["a", "b"]
     flat, *_ = env.step({agent: env.action_space(agent).sample() for agent in env.agents})
     assert type(raw.actions["a"]) is int
@@ -420,6 +422,9 @@ def test_a_native_env_of_many_agents_is_a_parallel_env() -> None:
     assert env.observation_space("agent_0") == env.observation_layout("agent_0").flat_space
     assert env.action_layout("agent_0").space is Countdown.single_action_space
     (observations, infos), held = env.reset(seed=0), reset(rows, 0)
+    for wrong, message in ((3, "actions are 3; give a dict"), ({"agent_0": 0}, "actions have no 'agent_1', which")):
+        with pytest.raises(ActionError, match=message):
+            env.step(wrong)
     assert infos == {"agent_0": {"i": 0}, "agent_1": {"i": 1}}
     lists = [env.agents]
     rewards: Any = {}

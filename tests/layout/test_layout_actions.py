@@ -194,6 +194,10 @@ def test_wrong_rows_of_actions_are_named() -> None:
         SpaceError, match=r"expected rows of shape \(\.\.\., 3\) for Box.*, got float32 of shape \(5, 4\)"
     ):
         layout.unflatten((np.zeros((5, 1), int), np.zeros((5, 4), np.float32)))
+    with pytest.raises(SpaceError, match=r"expected rows of shape \(\.\.\., 1\) for MultiDiscrete.*, got list \[1\]"):
+        layout.unflatten(([1], [0.0] * 3))
+    with pytest.raises(SpaceError, match=r"expected rows of uint8 of shape \(\.\.\., 24\), got list \[1\]"):
+        observation_layout(Tuple((FLOATS, Discrete(2)))).unflatten([1])
 
 
 @given(text_spaces(), st.integers(0, 2**32 - 1))

@@ -43,6 +43,7 @@ GRAPH = Graph(FLOATS, Discrete(3))
         (FLOATS, {"max_nodes": 2.5}, "max_nodes=2.5; expected a whole number, 0 or more"),
         (FLOATS, {"bounds": {"k": {"max_len": 3}}}, "bounds['k']: 'max_len' is not a bound; the bounds are max_length"),
         (FLOATS, {"bounds": {"k": 3}}, "bounds['k']: expected a dict such as {'max_length': 5}, got 3"),
+        (FLOATS, {"bounds": 5}, "bounds=5; expected a dict such as {'a.b': {'max_length': 5}}"),
         (Box(-1, 1, (3,), np.longdouble), {}, "the observation: longdouble differs from machine to machine"),
         (Dict({"k": Box(-1, 1, (3,), np.longdouble)}), {}, "k: longdouble differs from machine to machine"),
     ],
