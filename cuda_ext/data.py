@@ -103,7 +103,10 @@ class Data:
         return copy.view(np.uint32) if field.dtype == "uint32" else copy
 
     def push(self, name: str, values: Any) -> None:
-        """Set a field's values. Raises KernelError for an unknown or const field, and for a wrong shape or dtype."""
+        """Set a field's values.
+
+        Raises KernelError for an unknown or const field, for a wrong shape or dtype, and for integers that do not fit.
+        """
         field, target = self._field(name), self.arrays[name]
         array = np.ascontiguousarray(values)
         if field.role == "const":
@@ -112,7 +115,12 @@ class Data:
             raise KernelError(
                 f"{name} holds {field.dtype} {tuple(target.shape)}, but got {array.dtype} {array.shape}; convert it"
             )
-        target.copy_(self._pushed(array.astype(field.dtype)))
+        fitted = array.astype(field.dtype, copy=False)
+        if fitted.dtype.kind in "iu" and (fitted != array).any():
+            raise KernelError(
+                f"{name} holds {field.dtype}, but got numbers from {array.min()} to {array.max()}; use smaller ones"
+            )
+        target.copy_(self._pushed(fitted))
 
     def _pushed(self, array: Array) -> Any:
         self.host_to_device_nbytes += array.nbytes

@@ -38,7 +38,7 @@ from pufferlib.environments import Family
 from pufferlib.errors import MissingExtra, RegistryError
 from pufferlib.util.suggestions import near
 
-__all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", "names"]
+__all__ = ["Entry", "creator", "explain_missing", "find", "installed", "load", "missing", "named", "names"]
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def _extra(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _explain_missing(name: str) -> Iterator[None]:
+def explain_missing(name: str) -> Iterator[None]:
+    """Raise the error of ``missing`` in place of an exception that reports a missing package. name: the environment."""
     try:
         yield
     except (ModuleNotFoundError, gymnasium.error.DependencyNotInstalled) as error:
@@ -230,7 +231,7 @@ class _FromGymnasium:
     spec: Any  # gymnasium's EnvSpec
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _explain_missing(self.spec.id):
+        with explain_missing(self.spec.id):
             # Emulation checks every environment; the passive checker would check each step a second time.
             return gymnasium.make(self.spec, **{"disable_env_checker": True, **kwargs})
 
@@ -244,7 +245,7 @@ class _OfFamily:
     spec: Any  # the EnvSpec of an id registered in this process, perhaps by the user, which a worker may lack; or None
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _explain_missing(self.name):
+        with explain_missing(self.name):
             if self.spec is not None:
                 environments.register(environments.families()[self.family])
                 gymnasium.registry[self.name] = self.spec  # the package may have overwritten the user's
@@ -262,7 +263,7 @@ class _Later:
     target: str
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _explain_missing(self.name):
+        with explain_missing(self.name):
             return load(self.target)(**kwargs)
 
 

@@ -270,7 +270,13 @@ def test_calls_out_of_order(vec: Any) -> None:
             PlanError,
             "2 values for 4 environments; give one each, or one for all",
         ),
-        (lambda vec: vec.set_attr("x", [[1, 2]] * 4), ValueError, "broadcast"),
+        (
+            lambda vec: vec.set_attr("x", [[1, 2]] * 4),
+            PlanError,
+            r"x cannot be \[1, 2\] in environment 0: .*broadcast.*; give int32 of shape \(3,\)",
+        ),
+        (lambda vec: vec.set_attr("x", 2**40), PlanError, "environment 0: int32 does not hold all of its"),
+        (lambda vec: vec.set_attr("x", [[[1], [1, 2], 3]] * 4), PlanError, r"x cannot be \[\[1\], \[1, 2\], 3\]"),
         (lambda vec: vec.set_attr("alive", "no"), CallError, "alive is bool, and 'no' came for environment 0; convert"),
         (lambda vec: vec.set_attr("x", [1, 1.5, 2, 3]), CallError, "x is int32, and 1.5 came for environment 1"),
         (
@@ -280,6 +286,11 @@ def test_calls_out_of_order(vec: Any) -> None:
         ),
         (lambda vec: vec.call("fly"), WorkerError, r"environment 0 \(worker 0\) raised in call 'fly': AttributeError"),
         (lambda vec: vec.data.push("x", np.zeros(3)), KernelError, r"x holds int32 \(4, 3\), but got float64 \(3,\)"),
+        (
+            lambda vec: vec.data.push("x", np.full((4, 3), 2**40)),
+            KernelError,
+            "x holds int32, but got numbers from 1099511627776 to 1099511627776; use smaller ones",
+        ),
         (lambda vec: vec.data.push("layouts", 1), KernelError, "layouts is const: its value is fixed when the"),
         (lambda vec: vec.data.pull("speed"), KernelError, "there is no field speed; there are seed, episode, t"),
     ],
@@ -392,6 +403,8 @@ def test_attributes_and_calls_reach_a_twin(player: Player) -> None:
 def test_statistics_count(vec: Any) -> None:
     actions = torch.zeros(12, dtype=torch.int64, device=vec.device)
     vec.reset()
+    vec.stats(reset=True)
+    assert not vec.batch.infos and vec.stats().device_to_host_nbytes == 12  # a flag of each row
     vec.step(actions)  # which a device's values are read of
     vec.stats(reset=True)
     for _ in range(3):
@@ -443,3 +456,10 @@ def test_a_parameter_that_is_no_number_is_named(value: Any, dtype: str) -> None:
     kernel = KernelEnv("run", "run.cuh", "run:Run", Schema((Parameter("speed", dtype),)))
     with pytest.raises(KernelError, match=rf'parameter speed=.* of "run" is no {dtype}'):
         parameters_of(kernel, SimpleNamespace(speed=value))
+
+
+def test_a_package_that_the_reference_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cuda_ext.references.tag_grid", raising=False)
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(pufferlib.MissingExtra, match=r'pettingzoo is not installed; .*"pufferlib\[petti'):
+        make(device="host", num_envs=2)

@@ -54,17 +54,25 @@ class HostView:
         """Set the state field ``name`` of environments.
 
         values: a list or tuple with one value per environment, or one value for all. Raises CallError for an unknown
-        field or a value of the wrong type, PlanError for a wrong number of values.
+        field or a value of the wrong type, PlanError for a wrong number of values or a value that does not fit.
         """
         field = self._states.get(name)
         if field is None:
             raise CallError(f"{name} is no state of these environments; there are {', '.join(self._states)}")
         array = self._data.pull(name)
         for env_id, value in zip(env_ids, each_value(values, len(env_ids)), strict=True):
-            kind = np.asarray(value).dtype.kind
-            if kind not in {"b": "b", "f": "iuf"}.get(array.dtype.kind, "iu"):
-                raise CallError(f"{name} is {field.dtype}, and {value!r} came for environment {env_id}; convert it")
-            array[env_id] = value
+            try:
+                new = np.asarray(value)
+                if new.dtype.kind not in {"b": "b", "f": "iuf"}.get(array.dtype.kind, "iu"):
+                    raise CallError(f"{name} is {field.dtype}, and {value!r} came for environment {env_id}; convert it")
+                array[env_id] = new
+                if array.dtype.kind in "iu" and (array[env_id] != new).any():
+                    raise ValueError(f"{field.dtype} does not hold all of its numbers")
+            except ValueError as error:  # of another shape, ragged, or too large
+                raise PlanError(
+                    f"{name} cannot be {value!r:.80} in environment {env_id}: {error}; give {field.dtype} of shape "
+                    f"{array.shape[1:]}"
+                ) from None
         self._data.push(name, array)
 
     def states(self, env_ids: Any) -> dict[str, Any]:

@@ -41,17 +41,17 @@ class Endings:
         )
 
     def infos(self) -> tuple[list[dict[str, Any]], int]:
-        """Return the infos, and the number of bytes to count as copied to the host for them."""
+        """Return the infos, and the number of bytes that were copied to the host for them."""
         num_agents = self.num_agents
-        nbytes = self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
         over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
+        nbytes = over.nbytes
         if not over.any():
             return [], nbytes
         ended = self.ended.cpu().numpy()
         returns = self.returns.cpu().numpy().reshape(-1, num_agents)
         lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
         scores = self.scores.cpu().numpy()
-        nbytes += returns.nbytes + lengths.nbytes + scores.nbytes
+        nbytes += ended.nbytes + returns.nbytes + lengths.nbytes + scores.nbytes
         finals = None
         if self.final_observations is not None and ended.any():
             nbytes += self.final_observations.nbytes

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.errors import KernelError, MissingExtra, PlanError, RegistryError
-from pufferlib.registry import load, named
+from pufferlib.registry import explain_missing, load, named
 from pufferlib.vectorization.core.arguments import checked_env_kwargs, require_one_each
 
 __all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "require_kernel_spaces", "same_kwargs"]
@@ -61,7 +61,8 @@ def reference_of(kernel: Any) -> Any:
     Raises RegistryError if the callable does not exist, MissingExtra if a package that it needs is not installed.
     """
     try:
-        return load(kernel.reference)
+        with explain_missing(kernel.name):
+            return load(kernel.reference)
     except (RegistryError, MissingExtra) as error:
         raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
 
