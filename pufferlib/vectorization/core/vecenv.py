@@ -149,7 +149,7 @@ class VecEnv(ABC):
         Raises WorkerError if an environment raised or a worker died; the VecEnv can then be reset or closed. Raises
         RecvTimeout if no batch is ready in time; no row is lost, so that the next call can return the batch. Raises
         CallError if fewer environments are in flight than a batch holds, or if an environment that the batch waits for
-        has failed.
+        has failed; PlanError for a timeout that is no number.
         """
 
     @property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, PufferError, RecvTimeout
+from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues, checked_actions
 from pufferlib.telemetry.timeline import Recording
 from pufferlib.util.annotations import Options, ResetSeed
@@ -263,7 +263,10 @@ class WorkerVecEnv(VecEnv):
         scheduler.held = recovery.pending
 
     def recv(self, timeout: float | None = None) -> Batch:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            deadline = None if timeout is None else time.monotonic() + timeout
+        except TypeError:
+            raise PlanError(f"timeout={timeout!r} is no number of seconds; use one, or None for no limit") from None
         fast_path = self._fast_path
         if fast_path is not None and not self._errors:
             try:
