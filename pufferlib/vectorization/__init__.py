@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
     if name not in ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{ON_DEMAND[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *ON_DEMAND})

@@ -282,6 +282,7 @@ assert not on_demand & {*vars(pufferlib)}, "imported at once"
 for name in on_demand:
     assert getattr(pufferlib, name) is getattr(pufferlib, name) is vars(pufferlib)[name]
 assert not hasattr(pufferlib, "mak")
+assert {*pufferlib.vectorization.__all__} <= {*dir(pufferlib.vectorization)}
 print("fine")
 """
     assert python(code) == "fine\n"
