@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pufferlib.cli.options import Check, keywords
 from pufferlib.cli.screen import cleared, passing
+from pufferlib.errors import KernelError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,13 +18,17 @@ def kernel_report(options: Check, console: Console) -> int:
     """Compile the kernel for each kind of launch and each GPU architecture; print a table of the resources needed.
 
     The architectures are those of ``cuda_ext.occupancy`` that the installed NVRTC supports. Returns the exit status,
-    always 0.
+    always 0. Raises KernelError if it supports none of them.
     """
     from rich.table import Table
 
     from pufferlib.testing.kernel_usage import HIDDEN, LAUNCHES, architectures, kernel_usage
 
     version, supported, unknown = architectures()
+    if not supported:
+        raise KernelError(
+            f"NVRTC {version} compiles for none of {', '.join(unknown)}; install another nvidia-cuda-nvrtc"
+        )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in ("registers", "shared", "stack", "spilled", "blocks", "threads"):

@@ -133,8 +133,8 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def rate_text(steps_per_s: float) -> str:
-    """Format a rate below 1e9 with three significant digits: 873, 30.4k, 1.21M."""
-    for unit, scale in (("M", 1e6), ("k", 1e3)):
+    """Format a rate below 1e12 with three significant digits: 873, 30.4k, 1.21M."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit
     return f"{steps_per_s:#.3g}".rstrip(".")

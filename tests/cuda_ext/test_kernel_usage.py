@@ -125,5 +125,9 @@ def test_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         assert capsys.readouterr().err == "puffer: compiling for a GPU needs NVRTC: pip install nvidia-cuda-nvrtc\n"
     finally:
         nvrtc._library.cache_clear()
+    monkeypatch.undo()
+    monkeypatch.setattr(occupancy, "MULTIPROCESSORS", {"sm_999": MULTIPROCESSORS["sm_90"]})
+    assert main(REPORT) == 1
+    assert " compiles for none of sm_999; install another nvidia-cuda-nvrtc" in capsys.readouterr().err
     assert main(["check", "ocean/squared", "--report"]) == 1
     assert "--report are for kernels, which --backend cuda compares with" in capsys.readouterr().err

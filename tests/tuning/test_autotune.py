@@ -301,7 +301,7 @@ def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
         load_plan(path)
 
 
-@pytest.mark.parametrize(("rate", "text"), [(9.0, "9.00"), (999.6, "1.00k"), (30_440, "30.4k"), (1.2e6, "1.20M")])
+@pytest.mark.parametrize(("rate", "text"), [(9.0, "9.00"), (999.6, "1.00k"), (30_440, "30.4k"), (999.6e6, "1.00G")])
 def test_rates_have_three_digits(rate: float, text: str) -> None:
     assert rate_text(rate) == text
 
