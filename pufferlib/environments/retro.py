@@ -95,5 +95,5 @@ def env_creator(
     env = Played(env)
     if kind == "retro":
         env = GrayPictures(env, sticky=0.25)
-        max_episode_steps = max_episode_steps or 4500
-    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+        max_episode_steps = 4500 if max_episode_steps is None else max_episode_steps
+    return env if max_episode_steps is None else gymnasium.wrappers.TimeLimit(env, max_episode_steps)
