@@ -7,6 +7,7 @@ Writes docs/pictures/dashboard.svg.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -44,4 +45,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     main()

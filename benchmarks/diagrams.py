@@ -7,6 +7,7 @@ Writes docs/pictures/path.svg and docs/pictures/blocks.svg.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from benchmarks.drawing import Drawing
@@ -79,5 +80,6 @@ def draw_blocks() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     draw_path()
     draw_blocks()

@@ -7,6 +7,7 @@ tests/failures/test_leaks.py adds each run of its long form to benchmarks/result
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -60,4 +61,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     main()

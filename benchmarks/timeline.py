@@ -9,6 +9,7 @@ monotonic clock, which all processes of a machine share; the shares are those of
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from pathlib import Path
@@ -129,4 +130,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     main()
