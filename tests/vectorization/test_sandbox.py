@@ -246,3 +246,40 @@ def test_an_error_of_through_leaves_nothing_open() -> None:
         sandbox.end()
     assert sandbox.closed and sandbox.channel.closed
     sandbox.end()
+
+
+STREAMLESS = """
+import os, sys
+sys.path[:0] = {path!r}
+import numpy as np, pufferlib, test_sandbox
+from mock_envs import HashEnv
+files = [open(f"{folder}/{{number}}", "w") for number in range({num_files})]  # whose descriptors are those of streams
+results = os.open("{folder}/results", os.O_WRONLY | os.O_CREAT)
+class Loud(HashEnv):
+    def step(self, action):
+        print("a step", flush=True)
+        if {num_files} == 0:
+            os.write(1, b"of C\\n")  # the null device takes it
+        return super().step(action)
+with pufferlib.make(Loud, backend="multiprocessing", num_envs=2, num_workers=1, context={context!r}) as vec:
+    vec.reset()
+    vec.step(np.zeros(2, int))
+with pufferlib.vectorization.processes.sandbox.Sandbox(test_sandbox.echo, 1, int, fresh={fresh}) as sandbox:
+    sandbox.channel.send("there and back")
+    sandbox.end(20.0)
+    os.write(results, repr((sandbox.receive(object), sandbox.exitcode)).encode())
+for file in files:
+    file.close()
+"""
+
+
+@WAYS
+@pytest.mark.parametrize("num_files", [0, 3])
+def test_closed_standard_streams_are_no_ones_pipes(fresh: bool, num_files: int, tmp_path: Path) -> None:
+    """Their numbers are those of the files that a program opens first, or else of pipes and sockets."""
+    path = [os.path.dirname(__file__), *sys.path]
+    context = "spawn" if fresh else "fork"
+    program = STREAMLESS.format(path=path, folder=tmp_path, num_files=num_files, context=context, fresh=fresh)
+    subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program], check=True, timeout=60)
+    assert (tmp_path / "results").read_text() == "([(1, 0), 'there and back'], 0)"
+    assert not any((tmp_path / str(number)).read_text() for number in range(num_files))

@@ -43,7 +43,7 @@ from pufferlib.vectorization.core.step_watchdog import STARTING, doing_of
 from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.processes.channel import Channel, yield_core
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
-from pufferlib.vectorization.processes.lifetime import LifePipe
+from pufferlib.vectorization.processes.lifetime import LifePipe, fill_standard_fds
 from pufferlib.vectorization.processes.serve import Launch
 from pufferlib.vectorization.processes.start import Process, start_method
 from pufferlib.vectorization.worker.worker import WorkerTask
@@ -105,6 +105,7 @@ class ProcessBackend(Backend):
         self._worker_threads = num_threads
         self.spin = default_spin(len(tasks)) if num_yields is None else num_yields
         try:
+            fill_standard_fds()
             self._selector = selectors.DefaultSelector()
             try:
                 self._life = LifePipe()

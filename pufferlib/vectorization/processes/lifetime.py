@@ -12,7 +12,17 @@ import threading
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-__all__ = ["LifePipe", "death_of", "die_with_parent", "end_group"]
+__all__ = ["LifePipe", "death_of", "die_with_parent", "end_group", "fill_standard_fds"]
+
+
+def fill_standard_fds() -> None:
+    """Open the null device in place of each closed standard stream. Raises OSError if the system refuses.
+
+    Otherwise a pipe or socket opened next would have its number, and what environments print would go there.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 class LifePipe:
@@ -84,6 +94,6 @@ def die_with_parent(life: Connection[object, object]) -> None:
 
 
 def _kill_at_end_of(life: Connection[object, object]) -> None:
-    with contextlib.suppress(OSError):
-        select.select([life], [], [])
+    with contextlib.suppress(OSError, EOFError):
+        life.poll(None)  # select.select refuses descriptors above 1023
     os.killpg(0, signal.SIGKILL)

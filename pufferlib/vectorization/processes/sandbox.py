@@ -25,7 +25,13 @@ from pufferlib.errors import PlatformError
 from pufferlib.util.annotations import Function
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals
-from pufferlib.vectorization.processes.lifetime import LifePipe, death_of, die_with_parent, end_group
+from pufferlib.vectorization.processes.lifetime import (
+    LifePipe,
+    death_of,
+    die_with_parent,
+    end_group,
+    fill_standard_fds,
+)
 from pufferlib.vectorization.processes.start import start_method, starting
 
 __all__ = ["Sandbox", "await_any", "serve"]
@@ -86,6 +92,7 @@ class Sandbox:
             task = pickle.dumps(list(sys.path)) + transfer.dumps((function, arguments))
         with ExitStack() as undo, ExitStack() as theirs, deferred_signals():
             try:
+                fill_standard_fds()
                 self.channel, channel = Pipe()
                 undo.callback(self.channel.close)
                 theirs.callback(channel.close)

@@ -68,8 +68,10 @@ def run_worker(launch: Launch) -> None:
     """Make a worker's environments, and serve requests until the channel closes. A worker process runs this."""
     die_with_parent(launch.life)
     as_before()  # once it has left the parent's group, to which a terminal sends Ctrl-C
-    sys.stdout = _NamedStream(1, f"worker {launch.worker}")
-    sys.stderr = _NamedStream(2, f"worker {launch.worker}")
+    if sys.__stdout__ is not None:  # otherwise it was closed, and its descriptor may be another file's
+        sys.stdout = _NamedStream(1, f"worker {launch.worker}")
+    if sys.__stderr__ is not None:
+        sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
     ring: Ring | None = None
 
@@ -99,8 +101,9 @@ def run_worker(launch: Launch) -> None:
                 _serve(channel, worker, launch.spin)
         finally:
             worker.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
 
 
 def _begin(launch: Launch, emit: Callable[[Message], bool]) -> Worker:
