@@ -19,7 +19,7 @@ from pufferlib.telemetry.timeline import RESET
 from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
 from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder
 from pufferlib.vectorization.processes.start import portable
-from pufferlib.vectorization.ray.actor import REQUEST, STEPS, ActorService, ActorTask, Format, opened
+from pufferlib.vectorization.ray.actor import REQUEST, STEPS, ActorService, ActorTask, Format, unpacked_answer
 from pufferlib.vectorization.worker.worker import WorkerTask
 
 NUM_ENVS = 4
@@ -80,7 +80,7 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
     def answer(*requests: Any) -> Any:
         nonlocal number
         number += 1
-        answered = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
+        answered = unpacked_answer(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
         seen.extend(range(NUM_ENVS) if answered.env_ids is None else answered.env_ids)
         return answered
 
@@ -128,7 +128,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
 
     def call(number: int, requests: list[Any]) -> threading.Thread:
         def run() -> None:
-            answer = opened(work.exchange(pickle.dumps((number, requests, NUM_ENVS))))
+            answer = unpacked_answer(work.exchange(pickle.dumps((number, requests, NUM_ENVS))))
             came.extend(range(NUM_ENVS) if answer.env_ids is None else answer.env_ids)
 
         thread = threading.Thread(target=run, daemon=True)
@@ -179,7 +179,7 @@ def test_an_actor_and_its_workers_have_the_ids_of_the_vecenv(in_place: bool) -> 
         env_ids, messages, more = list[int](), list[Any](), True
         while more:
             number += 1
-            answer = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
+            answer = unpacked_answer(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
             if answer.observations is not None:
                 env_ids += ids if answer.env_ids is None else answer.env_ids
             for frame in complete_frames(bytearray(answer.frames)):

@@ -61,7 +61,7 @@ def _pickled(message: object, *, by_value: bool = False) -> bytes:
     return bytes(cloudpickle.dumps(message))
 
 
-class Sealed(NamedTuple):
+class UserPickle(NamedTuple):
     """A pickled message that contains users' objects, which the receiver may fail to unpickle.
 
     ticket: the ticket of a Call or Reply; if unpickling fails, the receiver gets a failed Reply with this ticket
@@ -85,7 +85,7 @@ def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_valu
     elif isinstance(message, (Done, InfosMessage)):
         env_ids = message.env_ids
     ticket = message.ticket if isinstance(message, (Call, Reply)) else None
-    return pickled_frame(Sealed(_pickled(message, by_value=by_value), env_ids, ticket))
+    return pickled_frame(UserPickle(_pickled(message, by_value=by_value), env_ids, ticket))
 
 
 def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
@@ -130,14 +130,14 @@ def infos_messages(payloads: Iterable[tuple[int, int, bytes]]) -> list[InfosMess
 def messages_of(frame: Frame, worker: int) -> list[Message]:
     """Return the messages in a frame of any kind except STEP.
 
-    If a sealed message cannot be unpickled, returns a failed Reply if the message has a ticket, otherwise a Failed for
+    If a UserPickle cannot be unpickled, returns a failed Reply if the message has a ticket, otherwise a Failed for
     each of its environments. worker: the worker's number, for these failures.
     """
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
         return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]
     message = pickle.loads(frame.payload)
-    if not isinstance(message, Sealed):
+    if not isinstance(message, UserPickle):
         return [message]
     try:
         return [pickle.loads(message.payload)]

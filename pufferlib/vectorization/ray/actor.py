@@ -63,9 +63,9 @@ __all__ = [
     "Answer",
     "Format",
     "RolloutActor",
-    "opened",
     "outcomes_of",
-    "sealed",
+    "packed_answer",
+    "unpacked_answer",
 ]
 
 LINGER_S = 0.004  # the time that rows wait for more of them: about that of two or three Ray calls
@@ -109,7 +109,7 @@ STEPS, REQUEST, REVIVE = range(3)
 
 
 class Answer(NamedTuple):
-    """The answer to a call, before ``sealed`` serializes it.
+    """The answer to a call, before ``packed_answer`` serializes it.
 
     env_ids: the environments of the rows, or None if these are all environments of the actor, in order. observations:
     (rows, …). outcome_bytes: rewards and flags, in the format that ``outcomes_of`` reads. quiet: True if the rows are
@@ -132,7 +132,7 @@ def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, .
     return rewards, *flags
 
 
-def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
+def packed_answer(answer: Answer) -> bytes | tuple[Any, ...]:
     """Return an answer in the form in which Ray sends it: pickled to bytes, or a tuple if its observations are large.
 
     Ray sends a bytes object in 20 % less time than anything else, but copies it. A tuple's arrays stay in Ray's object
@@ -143,8 +143,8 @@ def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
     return tuple(answer)
 
 
-def opened(data: bytes | tuple[Any, ...]) -> Answer:
-    """Return the Answer from which ``sealed`` made ``data``."""
+def unpacked_answer(data: bytes | tuple[Any, ...]) -> Answer:
+    """Return the Answer from which ``packed_answer`` made ``data``."""
     return Answer(*(pickle.loads(data) if isinstance(data, bytes) else data))
 
 
@@ -191,8 +191,8 @@ class RolloutActor:
     def where(self) -> str:
         return self._service.where()
 
-    def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
-        return self._service.start(sealed, format, path)
+    def start(self, pickled_task: bytes, format: Format | None, path: list[str]) -> bytes:
+        return self._service.start(pickled_task, format, path)
 
     def attach(self, format: Format) -> None:
         self._service.attach(format)
@@ -246,16 +246,16 @@ class ActorService:
         answer = self.exchange(call, LINGER_DIRECT_S)
         return answer if isinstance(answer, bytes) else pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
-    def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
+    def start(self, pickled_task: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments and return frames: a Ready for each worker, or a Failed or Died if making them fails.
 
-        sealed: the ActorTask, serialized by ``transfer.dumps``.
+        pickled_task: the ActorTask, serialized by ``transfer.dumps``.
         format: the argument with which this method calls ``attach``; None if the VecEnv calls ``attach`` later.
         path: the ``sys.path`` of the VecEnv's process. Those of its folders that exist on this machine are added to
             this process's ``sys.path``.
         """
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        task = transfer.loads(sealed)
+        task = transfer.loads(pickled_task)
         assert isinstance(task, ActorTask), task
         self._task = task
         tasks = task.tasks
@@ -351,7 +351,7 @@ class ActorService:
                 self._answered = number
                 self._changed.notify_all()
             self._clock(BUSY)
-            return sealed(answer)
+            return packed_answer(answer)
 
     def _clock(self, kind: int) -> None:
         """Add the seconds since this method last ran to ``worker_times[kind]``, if the worker runs in this process.

@@ -50,8 +50,8 @@ from pufferlib.vectorization.ray.actor import (
     Answer,
     Format,
     RolloutActor,
-    opened,
     outcomes_of,
+    unpacked_answer,
 )
 from pufferlib.vectorization.ray.calls import ActorHandle, Calls
 from pufferlib.vectorization.ray.connection import Connection, reason
@@ -143,11 +143,11 @@ class RayBackend(Backend):
     def _request_actor(self, actor: ActorHandle) -> None:
         """Ask Ray for an actor, its location and the start of its workers. Requests held for it remain held."""
         task = self._task._replace(tasks=actor.tasks, env_spec=actor.env_spec, generation=actor.generation)
-        sealed = portable(task, "actors need")
+        pickled_task = portable(task, "actors need")
         self._supervisor.start(actor)
         actor.calls.clear()
         actor.calls.append(("where", actor.handle.where.remote()))
-        actor.calls.append(("start", actor.handle.start.remote(sealed, self._format, sys.path)))
+        actor.calls.append(("start", actor.handle.start.remote(pickled_task, self._format, sys.path)))
         actor.number = 0
         if self._format is not None:
             self._ask_for_client(actor)
@@ -288,7 +288,7 @@ class RayBackend(Backend):
         elif kind == "start":
             return self._messages(actor, answer)
         elif kind == "exchange":
-            return self._take(actor, opened(answer))
+            return self._take(actor, unpacked_answer(answer))
         return []
 
     def _take(self, actor: ActorHandle, answer: Answer) -> list[Any]:
