@@ -23,7 +23,7 @@ from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.vectorization.core.messages import Failed, failure_texts
+from pufferlib.vectorization.core.messages import Died, Failed, failure_texts
 
 pytestmark = pytest.mark.beside
 
@@ -371,3 +371,7 @@ def test_a_fault_of_many_environments_is_reported_once():
     assert first.startswith("environment 0 (worker 0) raised in step: ValueError: jammed")
     assert first.endswith("and so did environments 4, 5")
     assert "environments" not in other
+
+
+def test_a_death_whose_exit_code_other_code_has_taken_is_told_in_words() -> None:
+    assert Died(0, None, range(2)).text == "worker 0, with environments 0 to 1, ended with an unknown exit code"

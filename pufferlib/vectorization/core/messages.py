@@ -285,7 +285,7 @@ class Died(NamedTuple):
         if code is not None and code < 0:
             how = f"was killed by signal {-code} ({signal_name(-code)})"
         else:
-            how = self.how or f"ended with exit code {code}"
+            how = self.how or f"ended with {'an unknown exit code' if code is None else f'exit code {code}'}"
         if self.cause:
             how = f"was killed, as {self.cause}"
         elif self.doing is not None:

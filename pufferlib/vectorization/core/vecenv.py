@@ -169,7 +169,10 @@ class VecEnv(ABC):
     @property
     @abstractmethod
     def restarts(self) -> list[int]:
-        """How many times each environment was made again after it or its worker failed, in the order of the env ids."""
+        """How many times each environment was lost, by env id: it or its worker failed, so that it is made again.
+
+        It counts from the failure on, although the environment is made again only by its next reset.
+        """
 
     # ------------------------------------------------------------------------- for callers that deal out episodes
 
