@@ -221,7 +221,7 @@ class _Replayer:
                 self.lost = f"environment {env_id}, step {step:,}: environment {crash.env_id} {crash.text}"
                 return None
             return self._differs(env_id, step, None, ["error"], "none", crash.text, crash)
-        differences = list(self._differing(env_id, step, tape, row))
+        differences = list(self._differing(step, tape, row))
         if not differences:
             return None
         agent_index, _, recorded, now = differences[0]
@@ -253,7 +253,7 @@ class _Replayer:
             crash.traceback if crash else "",
         )
 
-    def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
+    def _differing(self, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
         """Yield each difference as (agent index, field, recorded text, current text)."""
         for agent_index, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
             leaf = self._recording.row_spec.leaves_of(agent_index)[index]

@@ -49,7 +49,6 @@ NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED = range(8)
 NUM_BUCKETS = 128
 MOST_LEFT_OUT = 1000
 PORTABLE_COST_S = 1.5e-6  # two readings of the clock and a call of `record`, in plain Python
-COMPILED_COST_S = 0.06e-6  # a hundred of them are HUNDRED_COSTS_NS in _native/step_loop.pyx
 
 Array = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """Helpers that do not depend on environments.
 
-files        replace files atomically, and lock folders
+files        replace files atomically
 toml         read and write TOML
 memory       measure memory; parse and format byte counts
 sockets      connect two processes that share a key

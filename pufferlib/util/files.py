@@ -1,4 +1,4 @@
-"""Replace files atomically, and lock folders."""
+"""Replace files atomically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["alone_in", "written_whole"]
+__all__ = ["written_whole"]
 
 
 @contextlib.contextmanager
@@ -25,22 +25,6 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock a folder for the block, after waiting for other holders of the lock.
-
-    The lock is advisory: it excludes only other calls of this function. Raises ImportError on Windows.
-    """
-    import fcntl  # Windows has none
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released when the process ends, however that happens
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _clear(target: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from benchmarks.lines import table_text
 from ocean.suite.examining import Examination, Verdict
 from ocean.suite.tasks import Task, tasks
 from pufferlib.errors import PlanError
-from pufferlib.util.files import alone_in, written_whole
+from pufferlib.util.files import written_whole
 
 from .catalogue import MUTANTS
 
@@ -102,10 +105,21 @@ class Results:
         """Write the file, if there is one, with the trainings that other runs have added to it."""
         if self.file is None:
             return
-        with alone_in(self.file.parent):
+        with _locked(self.file.parent):
             self.trainings = {**_read(self.file)[0], **self.trainings}
             with written_whole(self.file) as part:
                 part.write_text(table_text({"checks": self.checks, "trainings": list(self.trainings.values())}))
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold an advisory lock of a folder, after waiting for other holders."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released when the process ends, however that happens
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(file: Path | None) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bool]]]:
