@@ -161,8 +161,10 @@ class PettingZooPufferEnv(Buffered):
             self.rewards[index] = rewards.get(agent, 0)
             self.terminals[index] = terminals.get(agent, False)
             self.truncations[index] = truncations.get(agent, False)
-        acted = [bool(terminals.get(agent)) or bool(truncations.get(agent)) for agent in native]
-        self.all_done = not self.agents or (bool(acted) and all(acted) and len(native) == len(acted))
+        # An agent is over if it has a flag, or if the environment returned nothing of it.
+        self.all_done = all(
+            truncations.get(agent) or terminals.get(agent, agent not in observations) for agent in self.possible_agents
+        )
         by_agent = [
             {agent: values[index].item() for agent, index in self._index_of.items()}
             for values in (self.rewards, self.terminals, self.truncations)
