@@ -224,6 +224,9 @@ def test_classes_of_spaces() -> None:
     assert pufferlib.spaces.joint_space(spaces.Discrete(3), 2) == spaces.MultiDiscrete([3, 3])
     assert pufferlib.spaces.joint_space(spaces.MultiDiscrete([3, 4]), 2).high.tolist() == [[2, 3]] * 2
     assert pufferlib.spaces.joint_space(spaces.Box(0, 1, (3,)), 2).shape == (2, 3)
+    assert pufferlib.spaces.joint_space(spaces.MultiBinary(3), 2) == spaces.Box(0, 1, (2, 3), np.int8)
+    shifted = pufferlib.spaces.joint_space(spaces.Discrete(3, start=5), 2)
+    assert (shifted.contains(np.array([5, 7])), shifted.contains(np.array([4, 7]))) == (True, False)
     with pytest.raises(ValueError, match="Text"):
         pufferlib.spaces.joint_space(spaces.Text(3), 2)
 
