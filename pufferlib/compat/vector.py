@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -188,6 +189,7 @@ class _Vectorized:
         self.actions: Any = None  # the last ones sent
         self._everyone = np.ones(vec.agents_per_batch, bool)
         self._batch: Any = None
+        self._zeros: Any = None  # in its place before the first one
         self._masks: Any = None
 
     @property
@@ -366,8 +368,17 @@ class _Vectorized:
         return self._masks
 
     def _last(self) -> Any:
+        """Return the last batch, or zeros of its form before the first."""
         if self._batch is None:
-            raise APIUsageError("no batch has been received; call reset() first")
+            rows, space = self.agents_per_batch, self.single_observation_space
+            self._masks = np.ones(rows, bool)
+            self._zeros = self._zeros or SimpleNamespace(
+                observations=np.zeros((rows, *(space.shape or ())), space.dtype),
+                rewards=np.zeros(rows, np.float32),
+                terminations=np.zeros(rows, bool),
+                truncations=np.zeros(rows, bool),
+            )
+            return self._zeros
         return self._batch
 
 

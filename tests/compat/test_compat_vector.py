@@ -119,6 +119,19 @@ def test_masks_belong_to_the_caller() -> None:
         assert vecenv.masks.all()
 
 
+@pytest.mark.parametrize("creator", [one, team, Native])
+def test_the_arrays_have_their_form_before_the_first_batch(creator: Any) -> None:
+    """Programs ask with hasattr, and take shapes and dtypes from the arrays."""
+    with pufferlib.vector.make(creator, num_envs=2, backend=Serial) as vecenv:
+        names = ("observations", "rewards", "terminals", "truncations", "masks")
+        before = [getattr(vecenv, name) for name in names]
+        assert before[4].all()
+        assert not any(array.any() for array in before[:4])
+        vecenv.reset()
+        after = [getattr(vecenv, name) for name in names]
+        assert [(a.shape, a.dtype) for a in before] == [(a.shape, a.dtype) for a in after]
+
+
 def test_environments_in_this_process_show_the_last_batch() -> None:
     with pufferlib.vector.make(one, env_kwargs={"length": 2}, num_envs=2, backend=Serial) as vecenv:
         vecenv.reset(seed=5)
