@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
-from pufferlib.compat.puffer_env import set_buffers
-from pufferlib.compat.sources import Buffered, Emulated, FlatEnv, StoredEnv, copy_row
-from pufferlib.compat.structs import emulate_action_space, is_emulated, make_object, structure_of
+from pufferlib.compat.sources import Buffered, FlatEnv, StoredEnv, copy_row
+from pufferlib.compat.structs import is_emulated, make_object
 from pufferlib.compat.versions import version_of_imports
 from pufferlib.emulation.gymnasium_env import GymnasiumRows
 from pufferlib.emulation.rows import RowEnv
@@ -49,37 +48,18 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         self.env = make_object(env, env_creator, env_args, env_kwargs)
         self._source = StoredEnv(self.env) if is_emulated(own_space(self.env.observation_space)) else self.env
         self._caller = caller = Caller(self._source, {}, False, "first")
-        self._observation_layout, self._action_layout = caller.observation_layout, caller.action_layout
-        self.observation_space = self.single_observation_space = self._observation_layout.flat_space
-        self.action_space = self.single_action_space = self._action_layout.flat_space
-        self.is_obs_emulated = is_emulated(caller.raw_observation_space)
-        self.is_atn_emulated = is_emulated(caller.raw_action_space)
-        self.obs_dtype = structure_of(self._observation_layout)
-        self.atn_dtype = emulate_action_space(caller.raw_action_space)[1]
-        self.emulated = Emulated(
-            observation_dtype=self._observation_layout.dtype,
-            emulated_observation_dtype=self.obs_dtype,
-            action_dtype=np.dtype(self.action_space.dtype),
-            emulated_action_dtype=self.atn_dtype,
+        self.set_up(
+            *(caller.observation_layout, caller.action_layout, caller.raw_observation_space, caller.raw_action_space),
+            num_agents=1,
+            buf=buf,
         )
-        self.metadata = dict(getattr(self.env, "metadata", None) or {"render_modes": []})
-        self.render_modes = self.metadata.get("render_modes", [])
-        self.render_mode = getattr(self.env, "render_mode", None)
+        self.observation_space, self.action_space = self.single_observation_space, self.single_action_space
         self.spec = getattr(self.env, "spec", None)
-        self.num_agents = 1
-        self.initialized = False
         self.done = True
-        self.is_observation_checked = self.is_action_checked = False
-        set_buffers(self, buf)
         self._row: Array = self.observations[0, ...]
         self.obs_struct = self._row.view(self.obs_dtype) if self.is_obs_emulated else self._row
         self.buf, self.obs = buf, self._row  # version 1's names
         self._bare = version_of_imports() == 1
-
-    @property
-    def driver_env(self) -> GymnasiumPufferEnv:
-        """This object."""
-        return self
 
     @raises_usage_errors
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -130,10 +110,6 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
     def seed(self, seed: int) -> Any:
         """Pass a seed on to the environment's ``seed``."""
         return self.env.seed(seed)
-
-    def render(self) -> Any:
-        """Return what the environment renders."""
-        return self.env.render()
 
     def close(self) -> None:
         """Close the environment."""

@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.compat.exceptions import APIUsageError, InvalidAgentError, raises_usage_errors
-from pufferlib.compat.puffer_env import set_buffers
-from pufferlib.compat.sources import Buffered, Emulated, FlatParallelEnv, ParallelSource, copy_row
-from pufferlib.compat.structs import emulate_action_space, is_emulated, make_object, structure_of
+from pufferlib.compat.sources import Buffered, FlatParallelEnv, ParallelSource, copy_row
+from pufferlib.compat.structs import make_object
 from pufferlib.emulation.by_agent import split_reset
 from pufferlib.emulation.pettingzoo_rows import PettingZooRows
 from pufferlib.emulation.rows import RowEnv
@@ -58,35 +57,13 @@ class PettingZooPufferEnv(Buffered):
         self._source = ParallelSource(self.env, agents)
         self._index_of = {agent: index for index, agent in enumerate(agents)}
         space, action_space = self._source.observation_space(agents[0]), self.env.action_space(agents[0])
-        self._observation_layout, self._action_layout = observation_layout(space), action_layout(action_space)
-        self.single_observation_space = self._observation_layout.flat_space
-        self.single_action_space = self._action_layout.flat_space
-        self.is_obs_emulated, self.is_atn_emulated = is_emulated(space), is_emulated(action_space)
-        self.obs_dtype = structure_of(self._observation_layout)
-        self.atn_dtype = emulate_action_space(action_space)[1]
-        self.emulated = Emulated(
-            observation_dtype=self._observation_layout.dtype,
-            emulated_observation_dtype=self.obs_dtype,
-            action_dtype=np.dtype(self.single_action_space.dtype),
-            emulated_action_dtype=self.atn_dtype,
-        )
+        layouts = observation_layout(space), action_layout(action_space)
+        self.set_up(*layouts, space, action_space, num_agents=len(agents), buf=buf)
         self.possible_agents = agents
-        self.num_agents = len(agents)
-        self.metadata = dict(getattr(self.env, "metadata", None) or {"render_modes": []})
-        self.render_modes = self.metadata.get("render_modes", [])
-        self.render_mode = getattr(self.env, "render_mode", None)
-        self.initialized = False
         self.all_done = True
-        self.is_observation_checked = self.is_action_checked = False
         self.mask = dict.fromkeys(agents, False)
         self._name = type(getattr(self.env, "unwrapped", self.env)).__name__
         self._reset = Resetter(self.env, self._name)
-        set_buffers(self, buf)
-
-    @property
-    def driver_env(self) -> PettingZooPufferEnv:
-        """This object."""
-        return self
 
     @property
     def agents(self) -> list[Any]:
@@ -188,10 +165,6 @@ class PettingZooPufferEnv(Buffered):
             value = self._action_layout.unpack_checked(row, f" of agent {agent!r}")
             native[agent] = int(value) if discrete else value
         return native
-
-    def render(self) -> Any:
-        """Return what the environment renders."""
-        return self.env.render()
 
     def close(self) -> None:
         """Close the environment."""

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 
-from pufferlib.compat.structs import stored_space
+from pufferlib.compat.puffer_env import set_buffers
+from pufferlib.compat.structs import emulate_action_space, is_emulated, stored_space, structure_of
 from pufferlib.emulation.by_agent import split_reset
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
+from pufferlib.layout import Layout
+from pufferlib.layout.layout import ActionLayout
 from pufferlib.util.annotations import Array
 
 __all__ = [
@@ -31,15 +35,57 @@ _CALLED = ("reset", "step", "notify", "close")  # the methods of a wrapper that 
 
 
 class Buffered:
-    """The arrays of an environment with ``set_buffers``, one row per agent."""
+    """What both wrapper classes have: spaces, dtypes, and the arrays of ``set_buffers``, one row per agent."""
 
+    env: Any
     observations: Array
     rewards: Array  # float32
     terminals: Array  # bool
     truncations: Array  # bool
     masks: Array  # bool: the agent is present
     actions: Array
-    initialized: bool
+
+    def set_up(
+        self,
+        observation_layout: Layout,
+        action_layout: ActionLayout,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+        *,
+        num_agents: int,
+        buf: Any,
+    ) -> None:
+        """Set the attributes of an environment that has not been reset. buf: as for ``set_buffers``.
+
+        observation_layout, action_layout: those of an agent's rows. observation_space, action_space: an agent's.
+        """
+        self._observation_layout, self._action_layout = observation_layout, action_layout
+        self.single_observation_space: gymnasium.Space[Any] = observation_layout.flat_space
+        self.single_action_space: gymnasium.Space[Any] = action_layout.flat_space
+        self.is_obs_emulated, self.is_atn_emulated = is_emulated(observation_space), is_emulated(action_space)
+        self.obs_dtype = structure_of(observation_layout)
+        self.atn_dtype = emulate_action_space(action_space)[1]
+        self.emulated = Emulated(
+            observation_dtype=observation_layout.dtype,
+            emulated_observation_dtype=self.obs_dtype,
+            action_dtype=np.dtype(self.single_action_space.dtype),
+            emulated_action_dtype=self.atn_dtype,
+        )
+        self.num_agents = num_agents
+        self.metadata = dict(getattr(self.env, "metadata", None) or {"render_modes": []})
+        self.render_modes = self.metadata.get("render_modes", [])
+        self.render_mode = getattr(self.env, "render_mode", None)
+        self.initialized = self.is_observation_checked = self.is_action_checked = False
+        set_buffers(self, buf)
+
+    @property
+    def driver_env(self) -> Any:
+        """This object."""
+        return self
+
+    def render(self) -> Any:
+        """Return what the environment renders."""
+        return self.env.render()
 
     def take_rows(
         self, observations: Array, rewards: Array, terminals: Array, truncations: Array, masks: Array
