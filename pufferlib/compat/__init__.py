@@ -6,7 +6,7 @@ structs        how nested spaces lie in a row
 sources        environments as the wrappers pass them on to workers
 gymnasium_env, pettingzoo_env   the two wrapper classes of PufferLib's ``emulation``
 puffer_env     its PufferEnv, which makes its own buffers
-vector         its vectorization, on ``pufferlib.make``
+creators, vecenv, vector   its vectorization, on ``pufferlib.make``
 versions       the version for which a program was written
 
 ``pufferlib/util/compat_names.py`` is the table of the names. docs/migrating.md lists what differs on purpose.

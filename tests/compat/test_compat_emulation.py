@@ -237,7 +237,7 @@ def test_a_pettingzoo_environment_has_a_row_for_each_possible_agent() -> None:
     assert env.done
 
 
-class Kept(Team):
+class LingeringTeam(Team):
     """The agents stay in ``agents`` after their ends, one of which may be a truncation."""
 
     def __init__(self, truncated: tuple[str, ...] = ()) -> None:
@@ -252,7 +252,7 @@ class Kept(Team):
         return observations, rewards, {a: ended[a] and not truncations[a] for a in acted}, truncations, infos
 
 
-class Together(Kept):
+class EndingTogether(LingeringTeam):
     def step(self, actions: Any) -> Any:
         observations, rewards, _, _, infos = super().step(actions)
         terminals = {agent: self.tick == 2 and agent not in self.truncated for agent in self.agents}
@@ -262,23 +262,23 @@ class Together(Kept):
 
 def test_an_episode_of_several_agents_ends_with_the_last_of_them() -> None:
     """Also if the caller acted for those alone that ended, and if some ends are truncations."""
-    env = PettingZooPufferEnv(Kept())
+    env = PettingZooPufferEnv(LingeringTeam())
     env.reset()
     env.step(np.zeros(3, int))
     terminals = env.step({"a0": 0, "a1": 0, "a2": 0})[2]
     assert (terminals, env.done) == ({"a0": True, "a1": False, "a2": False}, False)
 
-    class OneAlone(Kept):
+    class ActingAlone(LingeringTeam):
         def step(self, actions: Any) -> Any:
             return super().step({**dict.fromkeys(self.possible_agents, 0), **actions})
 
-    env = PettingZooPufferEnv(OneAlone())
+    env = PettingZooPufferEnv(ActingAlone())
     env.reset()
     env.step({"a0": 1})
     assert env.step({"a0": 1})[2]["a0"]
     assert not env.done
 
-    env = PettingZooPufferEnv(Together(truncated=("a1",)))
+    env = PettingZooPufferEnv(EndingTogether(truncated=("a1",)))
     env.reset()
     env.step(np.zeros(3, int))
     assert not env.done
@@ -287,11 +287,11 @@ def test_an_episode_of_several_agents_ends_with_the_last_of_them() -> None:
 
 
 def test_an_episode_of_which_nothing_is_returned_is_over() -> None:
-    class Silent(Kept):
+    class SilentTeam(LingeringTeam):
         def step(self, actions: Any) -> Any:
             return {}, {}, {}, {}, {}
 
-    env = PettingZooPufferEnv(Silent())
+    env = PettingZooPufferEnv(SilentTeam())
     env.reset()
     env.step(np.zeros(3, int))
     assert env.done
