@@ -7,6 +7,7 @@ sources        environments as the wrappers pass them on to workers
 gymnasium_env, pettingzoo_env   the two wrapper classes of PufferLib's ``emulation``
 puffer_env     its PufferEnv, which makes its own buffers
 creators, vecenv, vector   its vectorization, on ``pufferlib.make``
+models         its policies
 versions       the version for which a program was written
 
 ``pufferlib/util/compat_names.py`` is the table of the names. docs/migrating.md lists what differs on purpose.

@@ -38,6 +38,8 @@ actions.
 ``save_policy`` saves a policy to a file; ``load_policy`` loads it as a player of a raw environment.
 """
 
+from functools import partial
+
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.files import Origin, SavedPolicy, load_policy, read_policy, save_policy
 from pufferlib.models.inference import PRECISIONS, Actor, BatchPlayer, Player
@@ -45,6 +47,7 @@ from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature, State
 from pufferlib.models.per_agent import FrameStack, Memory
 from pufferlib.models.running_norm import RunningNorm, observe
+from pufferlib.util import compat_names
 
 __all__ = [
     "CNN",
@@ -70,3 +73,5 @@ __all__ = [
     "read_policy",
     "save_policy",
 ]
+
+__getattr__ = partial(compat_names.member, __name__)  # the names that PufferLib has here

@@ -66,6 +66,9 @@ _OF_PACKAGE: dict[str, dict[str, tuple[str, ...]]] = {
             "pad_agent_data",
         ),
     },
+    "pufferlib.models": {
+        "models": ("ConvSequence", "Convolutional", "Default", "LSTMWrapper", "ProcgenResnet", "ResidualBlock"),
+    },
     "pufferlib.environments": {"utils": ("try_import",)},
     "pufferlib.environment": {"puffer_env": ("adopt", "set_buffers")},
 }

@@ -33,7 +33,7 @@ PAGE = (ROOT / "docs/migrating.md").read_text()
 # Modules whose names are not there yet.
 LATER = {
     f"pufferlib.{name}"
-    for name in ("cleanrl", "frameworks", "frameworks.cleanrl", "frameworks.rllib", "models", "pufferl", "sweep")
+    for name in ("cleanrl", "frameworks", "frameworks.cleanrl", "frameworks.rllib", "pufferl", "sweep")
 }
 # Names that are not there, each of which docs/migrating.md lists with the reason; a module stands for all its names.
 LISTED = {
@@ -52,7 +52,7 @@ ENTRIES = [
     pytest.param(
         *(module, name),
         id=f"{version}-{module}.{name}",
-        marks=[pytest.mark.extras] if module == "pufferlib.pytorch" else [],  # which needs torch
+        marks=[pytest.mark.extras] if module in ("pufferlib.models", "pufferlib.pytorch") else [],  # which needs torch
     )
     for version, modules in RECORD.items()
     for module, names in modules.items()

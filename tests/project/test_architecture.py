@@ -47,7 +47,13 @@ LAYERS = [
     {"pufferlib.cli"},
 ]
 # What reads the table of PufferLib's names, through which alone ``pufferlib.compat`` is reached.
-READ_COMPAT_NAMES = {"pufferlib", "pufferlib.emulation", "pufferlib.environment", "pufferlib.environments"}
+READ_COMPAT_NAMES = {
+    "pufferlib",
+    "pufferlib.emulation",
+    "pufferlib.environment",
+    "pufferlib.environments",
+    "pufferlib.models",
+}
 # The other packages may import from themselves and from these.
 OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
@@ -72,6 +78,7 @@ OPTIONAL = {
         "pufferlib.cli.doctor",
         "pufferlib.models",
         "pufferlib.population",
+        "pufferlib.compat.models",
         "pufferlib.compat.pytorch",
         "pufferlib.adapters.sb3_policy",
         "pufferlib.adapters.torchrl",
