@@ -7,7 +7,9 @@
     runs               creates and reads a run's folder
     results            the results of a run: episodes as they end, and a summary
     minibatches        minibatches of the rows to learn from
+    segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
     weights            a policy's weights as one vector
+    optimizers         Adam, and Muon for matrices
     schedules          the learning rate after a number of steps
     reward_processing  scales and bounds rewards for a learner, and treats lost lives as terminations
     report             shows and stores the progress of training, with recent_statistics, dashboard and tracking

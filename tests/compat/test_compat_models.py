@@ -152,8 +152,8 @@ def test_an_lstm_of_version_3_unrolls_as_it_steps() -> None:
     unrolled: dict[str, Any] = {"lstm_h": None, "lstm_c": None}
     logits, values = policy(observations, unrolled)
     for part in range(2):
-        each = torch.stack([logits[part] for logits, _ in stepped], 1)
-        assert torch.allclose(logits[part].reshape(rows, steps, -1), each, atol=1e-6)
+        successive = torch.stack([logits[part] for logits, _ in stepped], 1)
+        assert torch.allclose(logits[part].reshape(rows, steps, -1), successive, atol=1e-6)
     assert torch.allclose(values, torch.cat([values for _, values in stepped], 1), atol=1e-6)
     assert torch.allclose(unrolled["lstm_h"][0], state["lstm_h"], atol=1e-6)
     assert (unrolled["lstm_c"].shape, unrolled["lstm_c"].requires_grad) == ((1, rows, 8), False)
