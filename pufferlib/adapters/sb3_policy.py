@@ -22,7 +22,8 @@ __all__ = ["SB3Player", "sb3_policy"]
 
 @contextmanager
 def sb3_policy(model: Any, vec: VecEnv, *, num_slots: int, greedy: bool, torch_threads: int) -> Iterator[Act]:
-    """Yield the function that plays a model in a VecEnv. Afterwards, restore all generators and torch's threads.
+    """Yield the function that plays a model in a VecEnv. Afterwards, restore the model, all generators and torch's
+    threads.
 
     model: a Stable-Baselines3 model, or anything with its ``predict``. num_slots: one more than the largest env_id.
     greedy, torch_threads: as for ``evaluate``. Raises SpaceError for a model of other spaces.
@@ -33,9 +34,16 @@ def sb3_policy(model: Any, vec: VecEnv, *, num_slots: int, greedy: bool, torch_t
     with fixed_threads(torch_threads), torch.random.fork_rng(devices=()):
         states = random.getstate(), np.random.get_state()
         generator = getattr(player.action_space, "_np_random", None)
+        network = getattr(model, "policy", None)
+        trained = [module for module in getattr(network, "modules", list)() if module.training]
+        noise = [(part, dict(vars(part))) for part in _noise_distributions(network)]
         try:
             yield player
         finally:
+            for module in trained:  # ``predict`` ends the training mode
+                module.training = True
+            for part, attributes in noise:
+                vars(part).update(attributes)
             random.setstate(states[0])
             np.random.set_state(states[1])
             if player.action_space is not None:
@@ -47,7 +55,8 @@ class SB3Player:
 
     If ``greedy``, the model predicts all rows at once. Otherwise, it predicts one row at a time, as it draws from the
     global generators, which are seeded for each row with the episode's seed, the step and the agent; rows that fill the
-    batch get zeros.
+    batch get zeros. The noise matrix of a model with ``use_sde``, which ``predict`` does not draw, is drawn in the same
+    way as often as in training: every ``sde_sample_freq`` steps or, if that is -1, for each episode.
     """
 
     def __init__(self, model: Any, vec: VecEnv, num_slots: int, *, greedy: bool) -> None:
@@ -57,6 +66,7 @@ class SB3Player:
         self._num_ids = num_slots * vec.agents_per_env
         self._states: tuple[Array, ...] | None = None  # each (layers, agent ids, …)
         self.action_space = getattr(model, "action_space", None)
+        self._has_sde = bool(getattr(model, "use_sde", False))
         expected = getattr(model, "observation_space", None)
         if expected is not None and not _alike(expected, self._leaf_rows.space):
             raise SpaceError(
@@ -70,10 +80,16 @@ class SB3Player:
             return self._predicted(batch, slice(None))
         agents = batch.agent_ids % self._num_agents
         seeds, steps = batch.seeds.repeat(self._num_agents), batch.steps.repeat(self._num_agents)
-        words = (uniforms(seeds, steps, agents, 1)[:, 0] * 2.0**32).astype(np.int64)
+        words = _words(seeds, steps, agents)
+        if self._has_sde:
+            every = self._model.sde_sample_freq
+            noise_words = _words(seeds, steps - steps % every if every > 0 else 0 * steps, agents)
         is_played = (batch.env_ids < self._num_envs).repeat(self._num_agents)
         actions: Array | None = None
         for row in np.flatnonzero(is_played).tolist():
+            if self._has_sde:
+                self._seed(int(noise_words[row]))
+                self._model.policy.reset_noise()
             self._seed(int(words[row]))
             action = self._predicted(batch, slice(row, row + 1))
             if actions is None:
@@ -107,6 +123,18 @@ class SB3Player:
                 stored[:, ids] = part
         result: Array = np.asarray(actions)
         return result
+
+
+def _words(seeds: Array, steps: Array, agents: Array) -> Array:
+    """Return a seed of 32 bits for the generators of each row, int64 (rows,)."""
+    words: Array = (uniforms(seeds, steps, agents, 1)[:, 0] * 2.0**32).astype(np.int64)
+    return words
+
+
+def _noise_distributions(network: Any) -> list[Any]:
+    """Return the distributions of a policy network, or of its actor, that hold a noise matrix (gSDE)."""
+    distributions = (getattr(part, "action_dist", None) for part in (network, getattr(network, "actor", None)))
+    return [distribution for distribution in distributions if hasattr(distribution, "exploration_mat")]
 
 
 def _alike(first: Any, second: Any) -> bool:

@@ -272,6 +272,25 @@ def test_models_of_stable_baselines3_play_the_same_everywhere() -> None:
         pufferlib.evaluate(image, model, episodes=2, backend="serial")
 
 
+@pytest.mark.extras
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["PPO", "SAC"])
+def test_the_noise_matrix_of_a_model_belongs_to_the_episode_and_the_model_is_left_as_it_was(kind: str) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    how = {"seed": 1, "device": "cpu", "use_sde": True, "policy_kwargs": {"net_arch": [8]}}
+    model = getattr(sb3, kind)("MlpPolicy", continuous(), **how)
+    model.policy.set_training_mode(True)
+    distribution = getattr(model.policy, "actor", model.policy).action_dist
+    matrix = distribution.exploration_mat.clone()
+    how = {"seeds": range(4), "max_steps": 6, "fresh": "never"}
+    first = pufferlib.evaluate(continuous, model, **PLANS[0], **how)
+    assert model.policy.training and torch.equal(distribution.exploration_mat, matrix)
+    model.policy.reset_noise()  # what the model holds is not what episodes are played with
+    assert pufferlib.evaluate(continuous, model, **PLANS[1], **how) == first
+    model.sde_sample_freq = 2
+    assert pufferlib.evaluate(continuous, model, **PLANS[1], **how) != first
+
+
 class Seeded(Chaotic):
     """Begins every episode with one seed, whatever it is reset with."""
 
