@@ -10,7 +10,7 @@ import numpy as np
 
 import pufferlib
 from pufferlib import registry
-from pufferlib.errors import PlanError, WorkerError
+from pufferlib.errors import CallError, PlanError, WorkerError
 from pufferlib.evaluation.dealer import Dealer
 from pufferlib.training.film import FPS, MAX_FRAMES, MAX_SIDE, RGB, Film, checked_format, save, save_picture
 from pufferlib.vectorization.core.messages import crash_cause
@@ -122,6 +122,9 @@ class Filming:
         self.vec, self.should_film, self.done, self.max_side = vec, should_film, done, max_side
         self.fps = float(vec.metadata.get("render_fps") or FPS)
         self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
+        # How many times each environment had been restarted by its last row: more, and it has been lost after this row,
+        # and a new one stands in its place, which cannot be drawn before it is reset.
+        self._restarts = dict(enumerate(vec.restarts))
 
     def see(self, batch: pufferlib.Batch) -> None:
         """Take pictures of the filmed environments in a batch, and finish the films of episodes that ended in it."""
@@ -137,13 +140,32 @@ class Filming:
             else:
                 self._begin_if_reset(env_id, masks[env_index])
         filmed = [(env_index, env_id, film) for env_index, env_id in chosen if (film := self.films[env_id]) is not None]
-        rendered = [env_id for _, env_id, film in filmed if not film.full]
-        pictures = dict(zip(rendered, self.vec.render(env_ids=rendered), strict=True)) if rendered else {}
+        counts = self.vec.restarts
+        lost = {env_id for _, env_id in chosen if counts[env_id] > self._restarts[env_id]}
+        self._restarts.update((env_id, counts[env_id]) for _, env_id in chosen)
+        rendered = [env_id for _, env_id, film in filmed if not film.full and env_id not in lost]
+        pictures = self._pictures(rendered)
         ended = {info["env_id"] for info in batch.infos if info.get("env") is True}
         for env_index, env_id, film in filmed:
+            if not film.full and env_id not in pictures and env_id not in ended:  # lost, and will be played again
+                self.films[env_id] = None
+                continue
             film.count(rewards[env_index], masks[env_index], pictures.get(env_id))
             if env_id in ended:
                 self._finish(env_id)
+
+    def _pictures(self, env_ids: list[int]) -> dict[int, Any]:
+        """Return the pictures of environments by id, without those whose workers die meanwhile."""
+        before = self.vec.restarts
+        while env_ids:
+            try:
+                return dict(zip(env_ids, self.vec.render(env_ids=env_ids), strict=True))
+            except CallError:
+                now = self.vec.restarts
+                if now == before:
+                    raise
+                env_ids = [env_id for env_id in env_ids if now[env_id] == before[env_id]]
+        return {}
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
         """Take a picture of an environment, if it is filmed. masks, rewards: (agents,). draw: returns the picture.

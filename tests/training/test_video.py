@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import io
+import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -376,6 +378,30 @@ def test_episodes_that_are_played_again_are_filmed_again(backend, tmp_path):
     assert {tuple(frame[0, 0].tolist())[1] for frame in frames_of(tmp_path / "all.gif")} == {1}
     assert [*pictures_of(evaluation.snapshots)] == ["snapshot_000", "snapshot_012"]
     assert len(frames_of(tmp_path / "episode.gif")) == 31
+
+
+class Fragile(Pictured):
+    """Its worker dies, once, while it draws the picture of a second step."""
+
+    def __init__(self, folder="", **kwargs):
+        super().__init__(**kwargs)
+        self.died = Path(folder, "died")
+
+    def render(self):
+        if self.time == 2 and not self.died.exists():
+            self.died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().render()
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_films_hold_an_episode_once_whose_worker_died_while_it_was_filmed(backend, tmp_path):
+    subject = Subject("random", lambda seed: "random", Fragile, {"folder": str(tmp_path), "length": 4})
+    how = {"num_episodes": 4, "num_envs": 3, "num_workers": 1, "backend": backend, "num_videos": 4}
+    evaluation = play(subject, video=tmp_path / "films", **how)
+    assert (tmp_path / "died").exists() and evaluation.episodes.restarts.sum() == 3
+    times = [[int(frame[0, 0, 2]) for frame in frames_of(Path(path))] for path in evaluation.videos]
+    assert times == [[0, 1, 2, 3, 4]] * 4
 
 
 # ------------------------------------------------------------------------------------------------------- snapshots
