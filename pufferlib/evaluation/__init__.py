@@ -3,7 +3,8 @@
 run.py: the function ``evaluate``. dealer.py: the loop that deals the episodes to whichever environment is free.
 stage.py: the rows that wait for the policy. policies.py: what a policy may be, and what it is called with. noise.py:
 the random numbers of sampled actions. consistency.py: a test of whether an environment's episodes depend on earlier
-ones. progress.py: a progress bar. episodes.py: the results. statistics.py: their statistics.
+ones. progress.py: a progress bar. episodes.py: the results. statistics.py: their statistics;
+parameters.py: the parameters of these.
 """
 
 from pufferlib.evaluation.episodes import Episodes, Runs

@@ -12,9 +12,11 @@ import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.evaluation import statistics
+from pufferlib.evaluation.parameters import BootstrapParameters
 from pufferlib.evaluation.statistics import Estimate, Profile, Scores
 from pufferlib.util.annotations import Array
-from pufferlib.util.suggestions import not_one_of
+from pufferlib.util.parameters import Unpack
+from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 
 __all__ = ["CUT", "FAILED", "TERMINATED", "TRUNCATED", "Episodes", "Runs"]
 
@@ -29,15 +31,8 @@ class _Statistics:
         """Return the scores of each task, float64 (scores,), by the task's name. Arguments: see ``mean``."""
         raise NotImplementedError
 
-    def mean(
-        self,
-        name: str = "returns",
-        *,
-        failed: str = "refuse",
-        confidence: float = 0.95,
-        num_resamples: int = 2000,
-        seed: int = 0,
-    ) -> Estimate:
+    @says_what_was_meant(parameters=BootstrapParameters)
+    def mean(self, name: str = "returns", *, failed: str = "refuse", **how: Unpack[BootstrapParameters]) -> Estimate:
         """Return the mean, over tasks of each task's mean, with its bootstrap interval.
 
         name: "returns", "lengths", "seconds", "restarts", or the name of an info. failed: "refuse" raises PlanError if
@@ -47,32 +42,24 @@ class _Statistics:
         The interval assumes no distribution; for fewer than about ten scores per task it is too narrow. Raises
         PlanError if there is no such name or no score.
         """
-        return self._estimate(statistics.mean_of_tasks, name, failed, confidence, num_resamples, seed)
+        return self._estimate(statistics.mean_of_tasks, name, failed, **how)
 
-    def iqm(
-        self,
-        name: str = "returns",
-        *,
-        failed: str = "refuse",
-        confidence: float = 0.95,
-        num_resamples: int = 2000,
-        seed: int = 0,
-    ) -> Estimate:
+    @says_what_was_meant(parameters=BootstrapParameters)
+    def iqm(self, name: str = "returns", *, failed: str = "refuse", **how: Unpack[BootstrapParameters]) -> Estimate:
         """Return the mean of the middle half of all tasks' scores together, with its bootstrap interval.
 
         Arguments and errors: see ``mean``.
         """
-        return self._estimate(statistics.interquartile_mean, name, failed, confidence, num_resamples, seed)
+        return self._estimate(statistics.interquartile_mean, name, failed, **how)
 
+    @says_what_was_meant(parameters=BootstrapParameters)
     def probability_of_improvement(
         self,
         other: _Statistics,
         name: str = "returns",
         *,
         failed: str = "refuse",
-        confidence: float = 0.95,
-        num_resamples: int = 2000,
-        seed: int = 0,
+        **how: Unpack[BootstrapParameters],
     ) -> Estimate:
         """Return the probability that a score is above one of ``other`` in a random task, with its bootstrap interval.
 
@@ -82,19 +69,16 @@ class _Statistics:
         first, second = self.scores(name, failed=failed), other.scores(name, failed=failed)
         if first.keys() != second.keys():
             raise PlanError(f"one has the tasks {', '.join(first)}, the other {', '.join(second)}; use the same tasks")
-        samples = [*first.values()], [second[task] for task in first]
-        how = {"confidence": confidence, "num_resamples": num_resamples, "seed": seed}
-        return _estimate(statistics.improvement, samples, how)
+        return _estimate(statistics.improvement, [*first.values()], [second[task] for task in first], **how)
 
+    @says_what_was_meant(parameters=BootstrapParameters)
     def performance_profile(
         self,
         thresholds: Sequence[float] | Array,
         name: str = "returns",
         *,
         failed: str = "refuse",
-        confidence: float = 0.95,
-        num_resamples: int = 2000,
-        seed: int = 0,
+        **how: Unpack[BootstrapParameters],
     ) -> Profile:
         """Return the share of scores above each threshold, with bootstrap intervals.
 
@@ -106,15 +90,13 @@ class _Statistics:
         def shares(drawn: Scores) -> Array:
             return statistics.profile(drawn, limits)
 
-        low, high = statistics.bootstrap(shares, scores, confidence=confidence, num_resamples=num_resamples, seed=seed)
+        low, high = statistics.bootstrap(shares, scores, **how)
         return Profile(limits, shares(scores), low, high)
 
     def _estimate(
-        self, statistic: Callable[..., Array], name: str, failed: str, confidence: float, num_resamples: int, seed: int
+        self, statistic: Callable[..., Array], name: str, failed: str, **how: Unpack[BootstrapParameters]
     ) -> Estimate:
-        scores = [*self.scores(name, failed=failed).values()]
-        how = {"confidence": confidence, "num_resamples": num_resamples, "seed": seed}
-        return _estimate(statistic, (scores,), how)
+        return _estimate(statistic, [*self.scores(name, failed=failed).values()], **how)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +153,7 @@ class Episodes(_Statistics):
         """
         if failed not in ("refuse", "leave out"):
             raise PlanError(not_one_of("failed", failed, ("refuse", "leave out")))
-        known = (*COLUMNS, *self.infos)
-        if name not in known:
-            raise PlanError(not_one_of("name", name, known))
-        numbers = _numbers(name, getattr(self, name) if name in COLUMNS else self.infos[name])
+        numbers = self.numbers(name)
         missing = (self.endings == FAILED) | np.isnan(numbers)
         if missing.any() and failed == "refuse":
             seeds = ", ".join(map(str, self.seeds[missing][:8].tolist()))
@@ -186,6 +165,16 @@ class Episodes(_Statistics):
             raise PlanError(f"no episode has {name}; there is nothing to compute")
         present = ~missing
         return {task: numbers[present & (self.tasks == task)] for task in dict.fromkeys(self.tasks[present].tolist())}
+
+    def numbers(self, name: str = "returns") -> Array:
+        """Return one number per episode, float64 (episodes,), with NaN where there is none.
+
+        name: as for ``scores``. Raises PlanError for another name, and for infos that are no numbers.
+        """
+        known = (*COLUMNS, *self.infos)
+        if name not in known:
+            raise PlanError(not_one_of("name", name, known))
+        return _numbers(name, getattr(self, name) if name in COLUMNS else self.infos[name])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a dict for each episode, with values that JSON can hold; None stands for NaN."""
@@ -263,7 +252,7 @@ class Runs(_Statistics):
         return {task: np.array([scores[task].mean() for scores in of_runs]) for task in of_runs[0]}
 
 
-def _estimate(statistic: Callable[..., Array], samples: tuple[Scores, ...], how: Mapping[str, Any]) -> Estimate:
+def _estimate(statistic: Callable[..., Array], *samples: Scores, **how: Unpack[BootstrapParameters]) -> Estimate:
     low, high = statistics.bootstrap(statistic, *samples, **how)
     return Estimate(float(statistic(*samples)), float(low), float(high))
 

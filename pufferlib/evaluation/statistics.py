@@ -13,7 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pufferlib.errors import PlanError
+from pufferlib.evaluation.parameters import BootstrapParameters
 from pufferlib.util.annotations import Array
+from pufferlib.util.parameters import Unpack
+from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["Estimate", "Profile", "bootstrap", "improvement", "interquartile_mean", "mean_of_tasks", "profile"]
 
@@ -78,12 +81,9 @@ def profile(scores: Scores, thresholds: Array) -> Array:
     return np.mean(shares, axis=0)  # type: ignore[no-any-return]
 
 
+@says_what_was_meant(parameters=BootstrapParameters)
 def bootstrap(
-    statistic: Callable[..., Array],
-    *samples: Scores,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
+    statistic: Callable[..., Array], *samples: Scores, **how: Unpack[BootstrapParameters]
 ) -> tuple[Array, Array]:
     """Return the ends of a statistic's percentile bootstrap interval, each of the statistic's shape.
 
@@ -93,12 +93,13 @@ def bootstrap(
 
     Raises PlanError for a confidence outside (0, 1) or fewer than one resample.
     """
+    confidence, num_resamples = how["confidence"], how["num_resamples"]
     if not 0 < confidence < 1 or num_resamples < 1:
         raise PlanError(
             f"confidence={confidence} and num_resamples={num_resamples} are impossible; use more than 0 and less than "
             "1, and 1 or more"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(how["seed"])
     num_scores = sum(len(task) for scores in samples for task in scores)
     at_once = max(1, min(num_resamples, MAX_NUMBERS // max(1, num_scores)))
     values = []

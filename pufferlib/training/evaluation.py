@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["MAX_STEPS", "SEED", "Evaluation", "Subject", "Summary", "evaluate", "play"]
 
 MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 steps
-NUM_RESAMPLES = 2_000
 
 
 # ------------------------------------------------------------------------------------------- policies and environments
@@ -354,12 +353,12 @@ class Summary(NamedTuple):
     def of(cls, values: Iterable[float]) -> Summary:
         """Return the statistics of one or more values.
 
-        The interval is found by bootstrap: the values are resampled with replacement NUM_RESAMPLES times, and its ends
+        The interval is found by bootstrap: the values are resampled with replacement 2000 times, and its ends
         are the 2.5th and 97.5th percentiles of the resamples' means. It assumes no distribution, and is too narrow for
         fewer than about ten episodes.
         """
         array = np.asarray(list(values), np.float64)
-        low, high = statistics.bootstrap(statistics.mean_of_tasks, [array], num_resamples=NUM_RESAMPLES)
+        low, high = statistics.bootstrap(statistics.mean_of_tasks, [array])
         middle = array.mean(), low, high, array.min(), np.median(array), array.max()
         return cls(*map(float, middle))
 
@@ -428,13 +427,10 @@ class Evaluation:
     @property
     def _scores(self) -> np.ndarray[Any, Any]:
         """The score of each episode, as the mean over the agents that report one; NaN without any."""
-        scores = self.episodes.infos["score"]
-        if scores.dtype == object:  # no numbers
-            return np.full(len(scores), np.nan)
-        scores = scores.reshape(len(scores), -1)
-        counts = (~np.isnan(scores)).sum(1)
-        means: np.ndarray[Any, Any] = np.where(counts > 0, np.nansum(scores, axis=1) / np.maximum(counts, 1), np.nan)
-        return means
+        try:
+            return self.episodes.numbers("score")
+        except PlanError:  # no numbers
+            return np.full(len(self.episodes), np.nan)
 
     def _returns_by_label(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return the returns of each agent, or type of agents, in each episode, by label (see ``labels_of_names``)."""
