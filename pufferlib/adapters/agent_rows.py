@@ -10,6 +10,7 @@ import numpy as np
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.util.annotations import Options, ResetSeed
 from pufferlib.vectorization import Batch, Infos, VecEnv
+from pufferlib.vectorization.core.vecenv import Failures
 
 if TYPE_CHECKING:
     from pufferlib.telemetry.stats import Stats
@@ -162,6 +163,10 @@ class AgentRows(VecEnv):
     @property
     def restarts(self) -> list[int]:
         return [count for count in self.vec.restarts for _ in range(self._num_agents)]
+
+    @property
+    def failures(self) -> Failures:
+        return Failures(*([count for count in counts for _ in range(self._num_agents)] for counts in self.vec.failures))
 
     def call(self, name: str, *args: object, env_ids: Sequence[int] | None = None, **kwargs: object) -> list[object]:
         envs, per_row = self._envs_of(env_ids)

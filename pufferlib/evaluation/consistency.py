@@ -2,24 +2,36 @@
 
 Recorded are the second episode of the environment that is the first to begin one, and the last episode of the
 environment that has played most. New environments then play the same seeds, and the records are compared.
+``HistoryCheck`` is the test; each of its two Comparisons is about one episode.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-from pufferlib.util.annotations import Array
+import numpy as np
 
-__all__ = ["MAX_STEPS", "Comparison", "HistoryError", "Trace", "difference"]
+from pufferlib.util.annotations import Array
+from pufferlib.vectorization import Batch
+from pufferlib.vectorization.core.tensors import as_numpy
+
+__all__ = ["MAX_STEPS", "NONE", "Comparison", "HistoryCheck", "HistoryError", "Trace", "difference"]
 
 MAX_STEPS = 500  # of an episode that are recorded
 NONE = -1  # in place of an episode's index
 
 
 class HistoryError(Exception):
-    """Raised if an environment's episode depends on those that it played before. Its text says how."""
+    """Raised if an environment's episode depends on those that it played before.
+
+    episode: its index. step: the first step with other rows. num_before: how many the environment had played before it.
+    """
+
+    def __init__(self, episode: int, step: int, num_before: int) -> None:
+        super().__init__(episode, step, num_before)
+        self.episode, self.step, self.num_before = episode, step, num_before
 
 
 class Trace:
@@ -86,15 +98,15 @@ class Comparison:
         """Begin to play the recorded episode again."""
         self.replaying, self.begun = slot, True
 
-    def traced(self) -> Iterator[tuple[int, Trace]]:
-        """Yield the slots of the episodes that are being played, with their traces."""
-        for slot, trace in zip((self.recording, self.replaying), self._traces, strict=True):
-            if slot is not None:
-                yield slot, trace
+    def traced(self) -> list[tuple[int, Trace]]:
+        """Return the slots of the episodes that are being played, with their traces."""
+        slots = self.recording, self.replaying
+        return [(slot, trace) for slot, trace in zip(slots, self._traces, strict=True) if slot is not None]
 
-    def is_replayed_enough(self, slot: int) -> bool:
-        """Return whether a slot plays the episode again, and has played all that is compared."""
-        return slot == self.replaying and self._traces[1].full
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the episode is being played again, and all that is compared has been played."""
+        return self.replaying is not None and self._traces[1].full
 
     def drop(self, slot: int) -> bool:
         """Give up the comparison if the episode in a slot failed; return whether it was the one that is played again.
@@ -111,11 +123,10 @@ class Comparison:
                 self.episode = episode
         return False
 
-    def finish(self, slot: int) -> tuple[bool, int | None]:
-        """Record that the episode in a slot has ended.
+    def finish(self, slot: int) -> bool:
+        """Record that the episode in a slot has ended; return whether it was the one that is played again.
 
-        Returns whether it was the one that is played again, and, once both have ended, the step from which on their
-        rows differ, or None.
+        Raises HistoryError once both have ended, if their rows differ.
         """
         replayed = slot == self.replaying
         if replayed:
@@ -123,11 +134,94 @@ class Comparison:
         elif slot == self.recording:
             self.recording = None
         else:
-            return False, None
+            return False
         first, second = self._traces
         complete = self.begun and self.recording is self.replaying is None and first.rows and second.rows
         parting = difference(first, second) if complete else None
-        return replayed, parting[1] if parting is not None and parting[0] == "rows" else None
+        if parting is not None and parting[0] == "rows":
+            raise HistoryError(self.episode, parting[1], self.num_before)
+        return replayed
+
+
+class HistoryCheck:
+    """The test, as an evaluation proceeds. enabled: False for a test that does nothing.
+
+    A slot is an environment of the VecEnv. num_agents: its rows.
+    """
+
+    def __init__(self, num_agents: int, *, enabled: bool) -> None:
+        self._num_agents = num_agents
+        self._second, self._last = Comparison(), Comparison()  # of the environments' second and last episodes
+        self._comparisons = (self._second, self._last) if enabled else ()
+
+    @property
+    def replaying(self) -> list[int]:
+        """The slots in which an episode is played again."""
+        return [slot for comparison in self._comparisons if (slot := comparison.replaying) is not None]
+
+    @property
+    def replayed(self) -> list[int]:
+        """Those of them that have played all that is compared."""
+        comparisons = [comparison for comparison in self._comparisons if comparison.is_replayed]
+        return [slot for comparison in comparisons if (slot := comparison.replaying) is not None]
+
+    def begin(self, slot: int, episode: int, num_before: int) -> None:
+        """Record a slot's next episode if it is an environment's second one, or the last one as far as is known.
+
+        num_before: how many episodes the environment has begun before.
+        """
+        if not self._comparisons or not num_before:
+            return
+        if self._second.episode == NONE:
+            self._second.record(slot, episode, num_before)
+        elif num_before >= max(2, self._last.num_before) and not self._last.begun:
+            self._last.record(slot, episode, num_before)
+
+    def replay(self, slot: int, *, at_end: bool) -> int | None:
+        """Begin to play an episode again in a free slot, if one is due; return its index, or None.
+
+        The last episode is due ``at_end``, when no other is left to begin; it may still be played elsewhere.
+        """
+        for comparison in self._comparisons:
+            early = comparison is self._second and comparison.recording is None
+            if comparison.episode != NONE and not comparison.begun and (early or at_end):
+                comparison.replay(slot)
+                return comparison.episode
+        return None
+
+    def drop(self, slot: int) -> bool:
+        """Record that the episode in a slot failed; return whether it was one that is played again, which is over."""
+        return True in [comparison.drop(slot) for comparison in self._comparisons]
+
+    def finish(self, slot: int) -> bool:
+        """Record that the episode in a slot has ended; return whether it was one that is played again.
+
+        Raises HistoryError if an episode was another one when it was played again.
+        """
+        return True in [comparison.finish(slot) for comparison in self._comparisons]
+
+    def add_batch(self, batch: Batch) -> None:
+        """Record a batch's rows."""
+        columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
+        for slot, trace in self._traced():
+            for position in () if trace.full else np.flatnonzero(batch.env_ids == slot).tolist():
+                trace.add_rows(*(self._rows_of(column, position) for column in columns))
+
+    def add_actions(self, slots: Sequence[int], actions: Any) -> None:
+        """Record the actions for these slots."""
+        for slot, trace in self._traced():
+            if slot in slots:
+                trace.add_actions(self._rows_of(actions, slots.index(slot)))
+
+    def _traced(self) -> list[tuple[int, Trace]]:
+        return [item for comparison in self._comparisons for item in comparison.traced()]
+
+    def _rows_of(self, values: Any, position: int) -> Any:
+        """Return the rows of one environment of an array or tensor, or of a tuple of these."""
+        rows, values = slice(position * self._num_agents, (position + 1) * self._num_agents), as_numpy(values)
+        if isinstance(values, tuple):
+            return tuple(np.asarray(part)[rows] for part in values)
+        return np.asarray(values)[rows]
 
 
 def _digest(arrays: tuple[Array, ...]) -> bytes:

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.evaluation.consistency import NONE, Comparison, HistoryError, Trace
+from pufferlib.evaluation.consistency import NONE, HistoryCheck
 from pufferlib.evaluation.episodes import CUT, FAILED, TERMINATED, TRUNCATED
 from pufferlib.evaluation.policies import Act
 from pufferlib.evaluation.stage import Stage
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
-from pufferlib.vectorization.core.messages import crash_cause, culprit_of
-from pufferlib.vectorization.core.tensors import as_numpy
+from pufferlib.vectorization.core.messages import crash_cause
 
 __all__ = ["Dealer", "Rules"]
 
@@ -121,8 +120,8 @@ class Dealer:
         self._idle: list[int] = []  # slots without an episode that are not in flight
         self._num_flying = 0
         self._has_failed = np.zeros(num_envs, np.bool_)  # by slot: whether its environment has failed
-        self._second, self._last = Comparison(), Comparison()  # of the environments' second and last episodes
-        self._comparisons = (self._second, self._last) if rules.checked and not rules.fresh else ()
+        self._failures = [*zip(*vec.failures, strict=True)]  # by slot: those that have been counted
+        self._check = HistoryCheck(num_agents, enabled=rules.checked and not rules.fresh)
 
     def episode_of(self, env_id: int) -> int:
         """Return the index of the episode that a slot plays, or -1 if it plays none."""
@@ -160,8 +159,7 @@ class Dealer:
         num_failed = len(self.results.causes)
         if num_failed == self.num_finished >= MIN_HOPELESS and self._has_failed.all():
             return False
-        replaying = any(comparison.replaying is not None for comparison in self._comparisons)
-        return replaying or self.num_finished < len(self.rules.seeds)
+        return bool(self._check.replaying) or self.num_finished < len(self.rules.seeds)
 
     # ------------------------------------------------------------------------------------------------ episodes
 
@@ -184,17 +182,14 @@ class Dealer:
         """Begin the next episodes in slots that have none; slots for which no episode is left become idle."""
         dealt = []
         for slot in slots:
-            comparison = self._comparison_due()
-            if comparison is not None:
-                comparison.replay(slot)
-                episode = comparison.episode
-            elif (next_episode := self._next_episode()) is not None:
-                episode = next_episode
-                self._compare_later(slot, episode)
-            else:
-                self._episodes[slot] = IDLE
-                self._idle.append(slot)
-                continue
+            episode = self._check.replay(slot, at_end=not self._queues)
+            if episode is None:
+                episode = self._next_episode()
+                if episode is None:
+                    self._episodes[slot] = IDLE
+                    self._idle.append(slot)
+                    continue
+                self._check.begin(slot, episode, int(self._used[slot]))
             self._begin(slot, episode)
             dealt.append(slot)
         self._reset(dealt)
@@ -223,7 +218,7 @@ class Dealer:
         if not slots:
             return
         rules, episodes = self.rules, self._episodes[slots]
-        replaying = [comparison.replaying for comparison in self._comparisons]
+        replaying = self._check.replaying
         used = [slot for slot in slots if self._used[slot] and (rules.fresh or slot in replaying)]
         if used:
             self.vec.remake(used)
@@ -248,13 +243,12 @@ class Dealer:
         self._returns[slots] += np.where(masks, batch.rewards.reshape(shape), 0.0)
         self._steps[slots] += stepped
         self.num_steps += int(stepped.sum())
-        self._record(batch, slots)
+        self._check.add_batch(batch)
         ended = (batch.terminations | batch.truncations).reshape(shape).any(1)
         if self.rules.max_steps is not None:
             ended |= self._steps[slots] >= self.rules.max_steps
-        for comparison in self._comparisons:
-            if comparison.replaying is not None and comparison.is_replayed_enough(comparison.replaying):
-                ended |= slots == comparison.replaying
+        for slot in self._check.replayed:
+            ended |= slots == slot
         going = self._episodes[slots] != IDLE
         if ended.any() or not going.all():
             going &= self._conclude(batch, ended & going)
@@ -306,7 +300,7 @@ class Dealer:
         limit = self.rules.max_steps
         if limit is not None and self._steps[slot] >= limit:
             return True
-        return any(comparison.is_replayed_enough(slot) for comparison in self._comparisons)
+        return slot in self._check.replayed
 
     def _collect(self, slot: int, infos: list[dict[str, Any]], flags: Array, *, everything: bool) -> None:
         """Store the infos of the agents that have ended; if ``everything``, those of all agents."""
@@ -320,15 +314,8 @@ class Dealer:
     def _finish(self, slot: int, ending: str) -> None:
         """Store the result of a slot's episode. Raises HistoryError if the rows of the same episode were others."""
         episode, self._episodes[slot] = int(self._episodes[slot]), IDLE
-        for comparison in self._comparisons:
-            replayed, step = comparison.finish(slot)
-            if step is not None:
-                raise HistoryError(
-                    f"the episode of seed {self.rules.seeds[episode]} was another one, from step {step} on, in an "
-                    f"environment that had played before ({comparison.num_before} episodes)"
-                )
-            if replayed:
-                return
+        if self._check.finish(slot):
+            return
         results = self.results
         self._num_playing[self._staged.place_of(int(self.rules.seeds[episode]))] -= 1
         results.endings[episode], results.lengths[episode] = ending, self._steps[slot]
@@ -344,14 +331,13 @@ class Dealer:
         episode, rules, results = int(self._episodes[slot]), self.rules, self.results
         self._used[slot] = 0  # the next reset makes the environment again
         self._has_failed[slot] = True
-        dropped = [comparison.drop(slot) for comparison in self._comparisons]
-        if any(dropped):
+        at_fault, unexplained = self._new_failures(slot)
+        if self._check.drop(slot):
             self._episodes[slot] = IDLE
             return False
         results.restarts[episode] += 1
-        culprit = culprit_of(cause)
-        results.failures[episode] += culprit == slot
-        results.deaths[episode] += culprit is None
+        results.failures[episode] += at_fault
+        results.deaths[episode] += unexplained and not at_fault
         num = results.failures[episode] + results.deaths[episode] // DEATHS_PER_FAILURE
         if rules.max_restarts is not None and num > rules.max_restarts:
             results.causes[episode] = cause
@@ -361,50 +347,19 @@ class Dealer:
         self._begin(slot, episode)
         return True
 
+    def _new_failures(self, slot: int) -> tuple[bool, bool]:
+        """Return whether a slot has failed since the last call by itself, and whether for an unknown cause."""
+        at_fault, unexplained = (counts[slot] for counts in self.vec.failures)
+        fault_before, unexplained_before = self._failures[slot]
+        self._failures[slot] = at_fault, unexplained
+        return at_fault > fault_before, unexplained > unexplained_before
+
     # ----------------------------------------------------------------------------------------------- the policy
 
     def _send(self) -> None:
         """Call the policy for the staged rows, and send its actions."""
         for batch, places in self._staged.batches():
             actions, slots = self._staged.chosen_actions(self._act(batch), places), batch.env_ids[places]
-            for slot, trace in self._traced():
-                if slot in slots:
-                    trace.add_actions(self._rows_of(actions, slots.tolist().index(slot)))
+            self._check.add_actions(slots.tolist(), actions)
             self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
             self._num_flying += len(slots)
-
-    # ------------------------------------------------------------------------------- dependence on earlier episodes
-
-    def _compare_later(self, slot: int, episode: int) -> None:
-        """Record a slot's next episode if it is an environment's second one, or the last one as far as is known."""
-        if not self._comparisons:
-            return
-        num_before = int(self._used[slot])
-        if num_before and self._second.episode == NONE:
-            self._second.record(slot, episode, num_before)
-        elif num_before >= max(2, self._last.num_before) and not self._last.begun:
-            self._last.record(slot, episode, num_before)
-
-    def _comparison_due(self) -> Comparison | None:
-        """Return a comparison whose episode is to be played again now: at the end, while it is still recorded."""
-        for comparison in self._comparisons:
-            early = comparison is self._second and comparison.recording is None
-            if comparison.episode != NONE and not comparison.begun and (early or not self._queues):
-                return comparison
-        return None
-
-    def _traced(self) -> list[tuple[int, Trace]]:
-        return [item for comparison in self._comparisons for item in comparison.traced()]
-
-    def _record(self, batch: Batch, slots: Array) -> None:
-        for slot, trace in self._traced():
-            for position in () if trace.full else np.flatnonzero(slots == slot).tolist():
-                columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
-                trace.add_rows(*(self._rows_of(column, position) for column in columns))
-
-    def _rows_of(self, values: Any, position: int) -> Any:
-        """Return the rows of one environment of an array or tensor, or of a tuple of these."""
-        rows, values = slice(position * self._num_agents, (position + 1) * self._num_agents), as_numpy(values)
-        if isinstance(values, tuple):
-            return tuple(np.asarray(part)[rows] for part in values)
-        return np.asarray(values)[rows]

@@ -125,6 +125,8 @@ def evaluate(
         batch_size = 1
     policy = loaded(policy, env, trust=trust)
     with ExitStack() as stack:
+        if not callable(progress) and not isinstance(progress, bool):
+            raise PlanError(f"progress={progress!r:.80} is neither True, False nor a function of two numbers")
         after = progress if callable(progress) else None
         if progress is True:
             after = stack.enter_context(progress_bar(num_episodes))
@@ -186,7 +188,9 @@ def play_in(
         results = played(rules)
     except HistoryError as error:
         warnings.warn(
-            f"{task}: {error}. Therefore, all episodes are played again, each in a new environment; "
+            f"{task}: the episode of seed {rules.seeds[error.episode]} was another one, from step {error.step} on, in "
+            f"an environment that had played before ({error.num_before} episodes). Therefore, all episodes are played "
+            "again, each in a new environment; "
             'fresh="always" does so at once, and fresh="never" not at all. Reset all state in reset(seed)',
             RuntimeWarning,
             stacklevel=4,

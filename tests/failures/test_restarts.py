@@ -654,3 +654,17 @@ def test_ctrl_c_is_not_for_a_worker_that_has_no_group_of_its_own_yet(
         vec.reset()
         assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_restarts_are_counted_by_whose_fault_they_were(backend: str) -> None:
+    with make(backend, num_envs=4, num_workers=2, step_timeout=STEP_TIMEOUT_S) as vec:
+        vec.reset()
+        for fault in (RAISES, KILLS, HANGS):
+            vec.step(np.array([fault, 1, 1, 1]))
+            vec.reset()
+        assert vec.restarts == [3, 2, 0, 0] and vec.failures == ([3, 0, 0, 0], [0] * 4)
+        (worker,) = {*vec.call("pid", env_ids=[2, 3])}
+        os.kill(worker, signal.SIGKILL)  # while it waits
+        vec.step(np.ones(4, np.int64))
+        assert vec.restarts == [3, 2, 1, 1] and vec.failures == ([3, 0, 0, 0], [0, 0, 1, 1])

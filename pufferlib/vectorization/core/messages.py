@@ -42,7 +42,6 @@ __all__ = [
     "Step",
     "action_spaces",
     "crash_cause",
-    "culprit_of",
     "failure_texts",
     "located",
     "summary_of",
@@ -52,8 +51,6 @@ __all__ = [
 MOST_CAUSES = 8  # lines of a summary
 _NUMBER = re.compile(r"\d+")  # numbers, such as env ids, that may differ between faults with the same cause
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
-_RAISED = re.compile(r"environment (\d+) \(worker [^)]*\) raised in ")  # at the start of the text of a Failed
-_CULPRIT = re.compile(r"(?:while|step of|reset of) environment (\d+)")  # in the text of a Died
 _WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
@@ -324,16 +321,6 @@ def crash_cause(info: Mapping[str, object]) -> str | None:
     """Return the cause that the info of a crash row has; None for any other info, even one with a key "restarted"."""
     cause = info.get("restarted")
     return cause if isinstance(cause, str) and info.keys() == {"env_id", "restarted"} else None
-
-
-def culprit_of(cause: str) -> int | None:
-    """Return the environment that raised, or that a worker was stepping or resetting when it died.
-
-    Returns None if a worker died without a step or reset of its own, or if that is not known, as on Ray. cause: the
-    text of a Failed or of a Died.
-    """
-    match = _CULPRIT.search(cause) if cause.startswith("worker ") else _RAISED.match(cause)
-    return None if match is None else int(match[1])
 
 
 def signal_name(number: int) -> str:

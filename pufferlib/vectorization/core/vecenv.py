@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, SupportsIndex
 
 import gymnasium
 from gymnasium.envs import registration
@@ -20,7 +20,14 @@ from pufferlib.vectorization.core.messages import EnvSpec
 if TYPE_CHECKING:
     from pufferlib.telemetry.stats import Stats
 
-__all__ = ["VecEnv"]
+__all__ = ["Failures", "VecEnv"]
+
+
+class Failures(NamedTuple):
+    """Why environments were made again: counts, in the order of the env ids."""
+
+    at_fault: list[int]  # the environment raised, or its worker died while it stepped or reset this environment
+    unexplained: list[int]  # its worker died while it did neither, or nobody knows what it did
 
 
 class VecEnv(ABC):
@@ -175,6 +182,14 @@ class VecEnv(ABC):
         """
 
     # ------------------------------------------------------------------------- for callers that deal out episodes
+
+    @property
+    def failures(self) -> Failures:
+        """How many of its ``restarts`` each environment has caused, and of how many the cause is unknown.
+
+        In all others, its worker died while it stepped or reset another environment.
+        """
+        return Failures([0] * self.num_envs, [0] * self.num_envs)
 
     @property
     def ready(self) -> bool:

@@ -136,12 +136,12 @@ class Dispatcher:
         env_id = failed.env_id
         refusal = "" if env_id is None else self._recovery.refusal([env_id])
         if env_id is not None and refusal is None:
-            self._crash([env_id], failed.text)
+            self._crash([env_id], failed.text, env_id)
             return
         self.errors.append(failed.error(refusal or ""))
         if env_id is not None:
             if failed.phase == "__init__":
-                self._recovery.lose(env_id)
+                self._recovery.lose(env_id, env_id)
             elif failed.seed is not None:
                 self._recovery.retry_seed(env_id, failed.seed)
             self._infos.drop(self._scheduler.fail([env_id]))
@@ -150,29 +150,31 @@ class Dispatcher:
         self._workers.mark_dead(died.worker)
         self.control.lose(died)
         refusal = self._recovery.refusal(died.env_ids)
+        at_fault = None if died.doing is None else died.doing.env_id
         if refusal is None:
             try:
                 self._workers.restart(died.worker)
             except PufferError as error:  # no resources, or a task that cannot be sent to a spawned process
                 refusal = f"a new one cannot be started: {error}"
         if refusal is None:
-            self._crash(died.env_ids, died.text, died=True)
+            self._crash(died.env_ids, died.text, at_fault, died=True)
             return
         self.errors.append(died.error(refusal))
         for env_id in died.env_ids:
-            self._recovery.lose(env_id)
+            self._recovery.lose(env_id, at_fault)
         self._infos.drop(self._scheduler.fail(died.env_ids, died=True))
 
-    def _crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
+    def _crash(self, env_ids: Sequence[int], cause: str, at_fault: int | None, *, died: bool = False) -> None:
         """Record lost environments, which are made again by their next resets, and end their episodes with crash rows.
 
         If an action or reset of an environment is in flight, its crash rows are written now. If the environment waits
-        for an action, or its finished rows have not been received yet, crash rows answer its next action.
+        for an action, or its finished rows have not been received yet, crash rows answer its next action. at_fault: as
+        for ``Recovery.lose``.
         """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True
         for env_id in env_ids:
-            recovery.lose(env_id)
+            recovery.lose(env_id, at_fault)
         self.answer_by_crash(env_ids, cause, died=died)
         states = scheduler.states
         for env_id in env_ids:

@@ -16,16 +16,17 @@ FIRST_REMADE = 2**31  # in place of the number of failures, where seeds are draw
 class Recovery:
     """A record of the environments that raised or lost their worker.
 
-    counts: how many times each environment has been lost; each time, its next reset makes it again. crash_due: the
+    counts: how many times each environment has been lost; each time, its next reset makes it again. failures: how many
+    of these times it was at fault. unexplained: how many of these times nobody knows who was. crash_due: the
     environments that were lost while they waited for an action or their finished rows waited for ``recv``, with the
     reason; a crash row answers their next action. reset_due: the environments whose crash row has been written, and
-    those that ``idle`` names; a reset, if the environment was lost that of a new one, answers their next action. If
+    those that ``idle`` adds; a reset, if the environment was lost that of a new one, answers their next action. If
     ``on_error`` is "raise", ``crash_due`` stays empty.
     """
 
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
         self.seeds = seeds
-        self.counts = [0] * num_envs
+        self.counts, self.failures, self.unexplained = [0] * num_envs, [0] * num_envs, [0] * num_envs
         self.crash_due: dict[int, str] = {}
         self.reset_due: set[int] = set()
         self._unmade: set[int] = set()  # environments that are made again by their next reset
@@ -49,9 +50,15 @@ class Recovery:
         which = f"environment {spent[0]} has" if len(spent) == 1 else f"environments {spent} have"
         return f"{which} been restarted {most} times, which is max_restarts"
 
-    def lose(self, env_id: int) -> None:
-        """Record a lost environment: its next reset makes it again, with a seed that no environment has had."""
+    def lose(self, env_id: int, at_fault: int | None) -> None:
+        """Record a lost environment: its next reset makes it again, with a seed that no environment has had.
+
+        at_fault: the environment that raised, or that its worker was stepping or resetting when it died; None if the
+        worker died without doing either, or if that is not known.
+        """
         self.counts[env_id] += 1
+        self.failures[env_id] += at_fault == env_id
+        self.unexplained[env_id] += at_fault is None
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
@@ -69,12 +76,12 @@ class Recovery:
     def idle(self, env_ids: Iterable[int], *, refused: bool) -> None:
         """Record waiting environments whose episodes were ended without a step.
 
-        refused: whether the VecEnv refuses actions for them until they are reset. If not, or if an environment has been
-        lost, a reset answers its next action.
+        refused: whether the VecEnv refuses actions for them until they are reset. If not, a reset answers their next
+        action.
         """
         for env_id in env_ids:
-            lost = self.crash_due.pop(env_id, None) is not None
-            if lost or not refused:
+            self.crash_due.pop(env_id, None)
+            if not refused:
                 self.reset_due.add(env_id)
 
     def retry_seed(self, env_id: int, seed: int) -> None:

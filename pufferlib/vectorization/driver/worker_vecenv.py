@@ -44,7 +44,7 @@ from pufferlib.vectorization.core.messages import (
 from pufferlib.vectorization.core.plan import Plan, available_cpus, reset_seeds
 from pufferlib.vectorization.core.sharing import Claims
 from pufferlib.vectorization.core.tensors import as_numpy
-from pufferlib.vectorization.core.vecenv import VecEnv
+from pufferlib.vectorization.core.vecenv import Failures, VecEnv
 from pufferlib.vectorization.driver.call_guard import refuse
 from pufferlib.vectorization.driver.control import Replies, each_value
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
@@ -157,6 +157,10 @@ class WorkerVecEnv(VecEnv):
     @property
     def restarts(self) -> list[int]:
         return list(self._recovery.counts)
+
+    @property
+    def failures(self) -> Failures:
+        return Failures(list(self._recovery.failures), list(self._recovery.unexplained))
 
     @exclusive
     def async_reset(
