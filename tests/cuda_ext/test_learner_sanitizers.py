@@ -81,24 +81,16 @@ def test_sanitizers_report_nothing(sanitizer: str, tmp_path: Path) -> None:
     assert kernel_programs.run(PROGRAM, tmp_path, sources.FOLDER, sanitizer) == (0, "")
 
 
-FAULTS = {  # sanitizer, and what it would report
-    "address,undefined": ("filled(num_rows * 5, (unsigned char)1)", "filled(num_rows * 4, (unsigned char)1)"),
-    "thread": ("thread_local Memory tile_memory", "Memory tile_memory"),
+FAULTS = {  # the program's text or a source's, and what a sanitizer would report
+    "address,undefined": (PROGRAM, "filled(num_rows * 5, (unsigned char)1)", "filled(num_rows * 4, (unsigned char)1)"),
+    "thread": ("learner/main.h", "thread_local Memory tile_memory", "Memory tile_memory"),
 }
 
 
 @pytest.mark.parametrize("sanitizer", [pytest.param("address,undefined", marks=pytest.mark.long), "thread"])
 def test_a_fault_would_be_reported(sanitizer: str, tmp_path: Path) -> None:
-    sound, unsound = FAULTS[sanitizer]
-    header = (sources.FOLDER / "learner" / "main.h").read_text()
-    assert sound in PROGRAM + header
-    folder = tmp_path / "headers"
-    (folder / "learner").mkdir(parents=True)
-    (folder / "learner" / "main.h").write_text(header.replace(sound, unsound))
-    for file in (*sources.FOLDER.glob("*.*h"), *(sources.FOLDER / "learner").glob("*.*h")):
-        target = folder / file.relative_to(sources.FOLDER)
-        if not target.exists():
-            target.write_text(file.read_text())
-    program = "#define PLAIN_ONLY\n" + PROGRAM.replace(sound, unsound)
-    code, _ = kernel_programs.run(program, tmp_path, folder, sanitizer)
+    where, sound, unsound = FAULTS[sanitizer]
+    program = PROGRAM.replace(sound, unsound) if where is PROGRAM else PROGRAM
+    kernel_programs.with_faults(tmp_path / "headers", [] if where is PROGRAM else [FAULTS[sanitizer]])
+    code, _ = kernel_programs.run("#define PLAIN_ONLY\n" + program, tmp_path, tmp_path / "headers", sanitizer)
     assert code == REPORTED

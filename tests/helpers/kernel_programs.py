@@ -75,16 +75,18 @@ def counting(folder: Path, *, more: str = "", schema: Schema = SCHEMA, source: s
 
 
 def with_faults(folder: Path, faults: Iterable[tuple[str, str, str]]) -> None:
-    """Copy what lies in cuda_ext to a folder, with faults that a program's first argument turns on: 1 is the first.
+    """Copy the sources of cuda_ext to a folder, with faults of which the program's variable ``fault`` turns one on.
 
-    faults: file, sound text and unsound text, in which FAULT is true while the fault is on.
+    faults: file, such as "learner/main.h", sound text, and unsound text, in which FAULT is
+    true while ``fault`` is the number of this fault, from 1.
     """
-    texts = {path.name: path.read_text() for path in (*sources.FOLDER.glob("*.h"), *sources.FOLDER.glob("*.cuh"))}
+    files = (file for pattern in ("*.h", "*.cuh") for file in sources.FOLDER.rglob(pattern))
+    texts = {file.relative_to(sources.FOLDER).as_posix(): file.read_text() for file in files}
     for number, (name, sound, unsound) in enumerate(faults, 1):
         assert sound in texts[name], sound
         texts[name] = texts[name].replace(sound, unsound.replace("FAULT", f"(fault == {number})"))
-    folder.mkdir()
     for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
