@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 import pufferlib
-from cuda_ext.learner.fused import TERMS, FusedLearner, Rows, Settings
+from cuda_ext.learner.fused import TERMS, Rows
 from pufferlib.errors import PlanError
-from pufferlib.models import MLP, Origin
-from pufferlib.training import SCHEDULES, Result, RunConfig, Session, main, rate_at, resumed, run
+from pufferlib.models import Origin
+from pufferlib.training import SCHEDULES, FusedPolicy, Result, RunConfig, Session, main, rate_at, resumed, run
 from pufferlib.training.results import charts_of_stats
 
 UNITS = ("rows", "environments")
@@ -93,39 +93,29 @@ class Learner:
 
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
-        policy: Any = self.actor.policy
         if self.actor.recurrent:
             raise PlanError(f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm")
-        read: Any = policy.read if isinstance(policy, MLP) else None
-        if read is not None and read.norm is not None:
-            raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
-        is_scaled = None if read is None else read.scaled_columns()
-        if is_scaled is None:
-            raise PlanError(
-                f"policy={config.policy!r} is a {type(policy).__name__}, and the compiled learner takes only MLPs of "
-                'numbers; use policy="mlp", or ppo_cuda'
-            )
-        settings = Settings(
+        self.policy = FusedPolicy(
+            self.actor,
+            'use policy="mlp", or ppo_cuda',
+            config.learning_rate,
+            num_threads=config.num_threads,
             clip=config.clip,
             entropy_coefficient=config.entropy_coefficient,
             value_coefficient=config.value_coefficient,
             advantage_floor=config.advantage_floor,
             max_grad_norm=config.max_grad_norm,
         )
-        self.fused = FusedLearner(
-            *(policy.actor, policy.critic, policy.log_std, self.actor.decisions.nvec, settings),
-            is_scaled=is_scaled,
-            num_threads=config.num_threads,
-        )
+        self.policy.require_plain_numbers()
+        self.fused = self.policy.learner
         self.generator = torch.Generator().manual_seed(config.seed)
         self.num_steps = 0
 
     def state(self) -> dict[str, Any]:
         """Return the training state as plain values and tensors."""
-        moments = {name: getattr(self.fused, name) for name in ("means", "squares", "beta_powers")}
         return {
             "weights": self.actor.policy.state_dict(),
-            "optimizer": {name: torch.from_numpy(values.copy()) for name, values in moments.items()},
+            "optimizer": self.policy.state_dict(),
             "generator": self.generator.get_state(),
             "num_steps": self.num_steps,
         }
@@ -133,9 +123,7 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
-        self.fused.load()
-        for name, values in state["optimizer"].items():
-            getattr(self.fused, name)[:] = values.numpy()
+        self.policy.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.num_steps = state["num_steps"]
 
@@ -189,7 +177,10 @@ class Rollout:
     def minibatches(self) -> list[np.ndarray]:
         """Return the rows of an epoch's minibatches, shuffled. Invalid rows are left out."""
         masks, generator = self.masks.reshape(-1), self.learner.generator
-        num_minibatches = max(1, round(int(masks.sum()) / self.config.minibatch_size))
+        num_rows = int(masks.sum())
+        num_minibatches = max(
+            1, min(round(num_rows / self.config.minibatch_size), num_rows // 2)
+        )  # of two rows or more
         if self.config.minibatch_units == "rows":
             order = torch.randperm(masks.size, generator=generator).numpy()
             return np.array_split(order[masks[order]], num_minibatches)
@@ -222,6 +213,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         while session.goes_on(last_step):
             session.report.phase("environments")
             rollout.play()
+            if not rollout.masks.any():  # a short rollout may have nothing but the rows that start episodes
+                continue
             session.report.phase("learning")
             lrnow = rate_at(config.schedule, config.learning_rate, learner.num_steps, config.total_steps)
             losses = update(learner, rollout, lrnow)

@@ -8,6 +8,7 @@
     results            the results of a run: episodes as they end, and a summary
     minibatches        minibatches of the rows to learn from
     segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
+    fused_policy       the compiled learner behind a policy
     weights            a policy's weights as one vector
     optimizers         Adam, and Muon for matrices
     schedules          the learning rate after a number of steps
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pufferlib.training.device_runs import DeviceConfig
     from pufferlib.training.device_video import DeviceVideo
     from pufferlib.training.fleet import Fleet, FleetConfig
+    from pufferlib.training.fused_policy import FusedPolicy
     from pufferlib.training.minibatches import shares
     from pufferlib.training.results import Result
     from pufferlib.training.reward_processing import RewardProcessing
@@ -59,6 +61,7 @@ _MODULE_OF = {
     "DeviceVideo": "device_video",
     "Fleet": "fleet",
     "FleetConfig": "fleet",
+    "FusedPolicy": "fused_policy",
     "Result": "results",
     "RewardProcessing": "reward_processing",
     "RunConfig": "session",
@@ -77,6 +80,7 @@ __all__ = [
     "DeviceVideo",
     "Fleet",
     "FleetConfig",
+    "FusedPolicy",
     "Result",
     "RewardProcessing",
     "RunConfig",

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import pufferlib
+from cleanrl_demo import ppo_fused
 from cleanrl_demo.ppo_fused import Config, Learner, Rollout, resume, train, update
 from cuda_ext.references.exponentials import logarithm
 from pufferlib.errors import KernelError, PlanError
@@ -107,6 +108,28 @@ def test_minibatches_of_environments_have_all_rows_of_each(env: str, kwargs: dic
         assert sorted(env for env_set in env_sets for env in env_set) == [*range(settings.num_envs)]
 
 
+def test_minibatches_have_two_rows_or_more() -> None:
+    settings = config(num_envs=3, rollout_length=1, minibatch_size=2)
+    with environments(settings.env, settings.num_envs) as vec:
+        rollout = Rollout(vec, Learner(vec, Origin(), settings), settings)
+        vec.async_reset()
+        rollout.begin()
+        rollout.play()
+        assert [len(minibatch) for minibatch in rollout.minibatches()] == [3]
+
+
+def test_nothing_is_learnt_from_a_rollout_without_valid_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares_of_valid_rows = []
+
+    def updated(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str, float]:
+        shares_of_valid_rows.append(rollout.masks.mean())
+        return update(learner, rollout, learning_rate)
+
+    monkeypatch.setattr(ppo_fused, "update", updated)
+    train(config(num_envs=1, rollout_length=1, total_steps=9, env_kwargs={"max_episode_steps": 3}))
+    assert shares_of_valid_rows == [1] * 9
+
+
 def test_there_are_at_most_as_many_minibatches_as_environments() -> None:
     settings = config(num_envs=3, minibatch_units="environments", minibatch_size=2)
     with environments(settings.env, settings.num_envs) as vec:
@@ -175,7 +198,7 @@ class Table(torch.nn.Module):
     [
         ({"policy": "lstm"}, "policy='lstm' has a memory, which this trainer does not keep; use ppo_lstm"),
         ({"policy_kwargs": {"normalize": True}}, "has normalize, which the compiled learner does not take; leave it"),
-        ({"policy": f"{__name__}:Table"}, "is a Table, and the compiled learner takes only MLPs of numbers; use pol"),
+        ({"policy": f"{__name__}:Table"}, "is a Table, and the fused learner takes only MLPs of numbers; use pol"),
         ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
         ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),

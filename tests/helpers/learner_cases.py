@@ -197,7 +197,7 @@ def near(actual: Any, expected: Any, share: float) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: others only wait for the small operations here."""
+    """Limit torch to one thread: others only wait for the small operations here."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -30,6 +30,7 @@ POOLED = ("identity",)  # environments that need a pool to show anything
 LATER = (
     ("step_timeout", None),
     ("checkpoint_minutes", 1.0),
+    ("learner", "torch"),
 )  # settings that are newer than stored results; with these values they change nothing
 
 

@@ -1,0 +1,131 @@
+"""The compiled learner behind a policy of ``pufferlib.models``, for trainers whose environments are on any backend.
+
+The learner is ``cuda_ext.learner``, which is found by name, because this package must not import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, Distribution
+from pufferlib.models.networks import ActorCritic
+from pufferlib.models.reading import Features, has_images
+
+__all__ = ["FusedPolicy"]
+
+NUM_LOSSES = 5  # the first of cuda_ext.learner.fused.TERMS; the last is the gradient's norm
+MOMENTS = ("means", "squares", "beta_powers")  # Adam's state
+
+
+class FusedPolicy:
+    """An actor's policy that compiled code computes and updates. After each update, torch has the same weights.
+
+    It stands in for two objects of a trainer: it is called like the actor, and ``param_groups``, ``state_dict`` and
+    ``load_state_dict`` are those of an optimizer. torch computes features and distributions from the networks' inputs
+    and outputs, so observations and actions are those that the policy supports.
+
+    actor: its policy is an MLP, or a class of yours that inherits MLP's ``forward`` and whose ``actor`` and ``critic``
+    are networks that ``FusedLearner`` takes. advice: the end of the message if they are not. num_threads, settings: as
+    for ``FusedLearner`` and its ``Settings``. Attribute learner: the FusedLearner. Changes of the torch weights take
+    effect with ``load_state_dict``.
+
+    Raises PlanError for other policies, and the errors of ``FusedLearner``.
+    """
+
+    def __init__(
+        self, actor: Actor, advice: str, learning_rate: float, *, num_threads: int = 1, **settings: Any
+    ) -> None:
+        policy: Any = actor.policy
+        if type(policy).forward is not ActorCritic.forward or not isinstance(policy.read, Features):
+            images = " that reads images" if has_images(actor.seen_layout) else ""
+            raise PlanError(
+                f"the policy is a {type(policy).__name__}{images}, and the fused learner takes only MLPs of numbers; "
+                f"{advice}"
+            )
+        fused: Any = import_module("cuda_ext.learner.fused")
+        self._rows = fused.Rows
+        networks = (policy.actor, policy.critic, policy.log_std)
+        self.learner: Any = fused.FusedLearner(
+            *(*networks, actor.decisions.nvec, fused.Settings(**settings)),
+            is_scaled=policy.read.scaled_columns(),
+            num_threads=num_threads,
+        )
+        self.param_groups: list[dict[str, Any]] = [{"lr": learning_rate}]
+        self._actor, self._policy = actor, policy
+
+    @torch.no_grad()
+    def __call__(self, observations: Tensor) -> tuple[Distribution, Tensor, None]:
+        """Return (distribution of the allowed actions, values, None), as ``Actor`` does, without gradients."""
+        features, decisions = self._features(observations), self._actor.decisions
+        numbers, values = (
+            torch.from_numpy(part(features)) for part in (self.learner.policy_outputs, self.learner.values)
+        )
+        outputs = decisions.outputs(numbers, self._policy.log_std)
+        return decisions.distribution(outputs, self._actor.mask(observations)), values, None
+
+    @torch.no_grad()
+    def rows(
+        self,
+        observations: Tensor,
+        discrete_actions: Tensor,
+        continuous_actions: Tensor,
+        log_probs: Tensor,
+        advantages: Tensor,
+        returns: Tensor,
+    ) -> Any:
+        """Return the rows of a rollout, valid or not, in the form that ``update`` takes.
+
+        observations: rows of the actor's ``seen_layout``. discrete_actions, continuous_actions: as ``Distribution``
+        returns them. log_probs: of the actions, by the policy that played. The last three: float32 (rows,).
+        """
+        columns = (discrete_actions, continuous_actions, log_probs, advantages, returns)
+        allowed = self._actor.mask(observations)
+        arrays = (column.contiguous().numpy() for column in columns)
+        return self._rows(
+            self._features(observations), *arrays, allowed=None if allowed is None else allowed.contiguous().numpy()
+        )
+
+    def update(self, rows: Any, minibatches: Sequence[Tensor]) -> list[Tensor]:
+        """Take a step of Adam for each minibatch, and copy the weights to the torch networks.
+
+        rows: the result of ``rows``. minibatches: the indices of each minibatch's rows, int64. Returns for each
+        minibatch the means of policy loss, value loss, entropy, approximate KL divergence, and share of clipped ratios,
+        float64 (5,).
+        """
+        indices = [minibatch.numpy() for minibatch in minibatches]
+        terms = self.learner.update(rows, indices, self.param_groups[0]["lr"])
+        self.learner.save()
+        return [*torch.from_numpy(terms[:, :NUM_LOSSES])]
+
+    def require_plain_numbers(self) -> None:
+        """Raise PlanError unless each feature is an observed number, possibly on a logarithmic scale.
+
+        Only such features can be computed without torch, as the learner's ``play_steps`` does.
+        """
+        read = self._policy.read
+        if read.norm is not None:
+            raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
+        if read.scaled_columns() is None:
+            raise PlanError(
+                f"observations of {read.layout.space} have discrete parts, which the compiled learner does not play; "
+                "use ppo --learner fused, or ppo_cuda"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return Adam's state as tensors."""
+        return {name: torch.from_numpy(getattr(self.learner, name).copy()) for name in MOMENTS}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore Adam's state, and take over the torch networks' weights. Raises ValueError if it does not fit."""
+        self.learner.load()
+        for name in MOMENTS:
+            getattr(self.learner, name)[:] = state[name].numpy()
+
+    def _features(self, observations: Tensor) -> Any:
+        return self._policy.read(observations).contiguous().numpy()
