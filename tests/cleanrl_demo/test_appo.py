@@ -509,8 +509,8 @@ def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_els
         assert "steps" in lines[1], lines
         began = psutil.Process(script.pid).children(recursive=True)
         os.killpg(script.pid, signal.SIGINT)
-        out, err = script.communicate(timeout=60)
+        out, err = script.communicate(timeout=150)
     output = out + err
     assert began and "What it has learnt in" in out and "ray::" not in output and "(raylet)" not in output, output
-    _, alive = psutil.wait_procs(began, timeout=20)
+    _, alive = psutil.wait_procs(began, timeout=60)
     assert not alive, alive

@@ -34,7 +34,7 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     processes = psutil.Process().children(recursive=True)
     actors = [process for process in processes if process.name().startswith("ray::Rollout")]
-    _, left = psutil.wait_procs(actors, timeout=10)
+    _, left = psutil.wait_procs(actors, timeout=60)
     assert not left
 
 

@@ -33,7 +33,7 @@ from pufferlib.vectorization.driver import scheduler
 __all__ = ["Play"]
 
 PATIENCE_S = 60.0  # what has not come by then hangs
-AT_ONCE_S = 10.0  # an error that needs no waiting comes within this, on a busy machine too
+AT_ONCE_S = 30.0  # an error that needs no waiting comes within this, on a busy machine too
 NEW, WAITING, COMING, FAILED = "new", "waiting", "coming", "failed"
 TRUTH = {
     scheduler.NEW: NEW,

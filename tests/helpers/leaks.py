@@ -31,6 +31,7 @@ import pufferlib
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 
 MIB = 2**20
+LEAST = 4  # repetitions before a deadline ends them, on a busy machine too
 
 
 class BusyEnv(gymnasium.Env[Any, Any]):
@@ -88,7 +89,7 @@ def growth(act: Callable[[], Any], count: int, warm: int, deadline_s: float) -> 
     for _ in range(warm):
         act()
     before, began, done = held(), time.monotonic(), 0
-    while done < count and time.monotonic() - began < deadline_s:
+    while done < count and (done < LEAST or time.monotonic() - began < deadline_s):
         act()
         done += 1
     after = held()

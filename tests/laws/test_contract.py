@@ -131,7 +131,7 @@ def test_a_pool_hands_back_the_first_to_finish_and_starves_none(tmp_path: Path) 
             vec.send(np.zeros(2, np.int64))
         fast = []
         for _ in range(20):
-            fast += vec.recv().env_ids.tolist()
+            fast += vec.recv(timeout=60).env_ids.tolist()
             vec.send(np.zeros(2, np.int64))
         assert 0 not in fast  # forty rows of the five fast ones do not wait for the slow one
         gate.touch()

@@ -340,7 +340,7 @@ def test_a_verdict_is_there_when_it_is_and_ends_what_the_learner_has_started(
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
     monkeypatch.syspath_prepend(str(folder))
     (task,) = tasks.tasks(["bandit"], ["serial"])
-    timeout_s, start_s = 60.0, time.monotonic()
+    timeout_s, start_s = 100.0, time.monotonic()
     ((_, verdict),) = examining.examined([Examination(task, f"toys:{name}")], timeout_s=timeout_s)
     assert time.monotonic() - start_s < timeout_s
     assert verdict.passed == passed

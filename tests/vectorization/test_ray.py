@@ -79,7 +79,7 @@ def actors() -> set[psutil.Process]:
 def nothing_left_behind() -> Iterator[None]:
     """As everywhere; but idle processes of Ray's come and go as it likes."""
     yield
-    _, left = psutil.wait_procs(actors(), timeout=10)
+    _, left = psutil.wait_procs(actors(), timeout=60)
     assert not left
 
 

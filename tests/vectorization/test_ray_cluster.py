@@ -68,7 +68,7 @@ def cluster() -> Iterator[Any]:
         finally:
             ray.shutdown()
             local_cluster.shutdown()
-    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
+    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=60)
     assert not left
 
 
@@ -229,7 +229,7 @@ def test_the_loss_of_the_head_is_reported() -> None:
         vec.reset()
         cluster.head_node.kill_gcs_server()
         with pytest.raises(pufferlib.PlatformError, match="the head .*, at .*, has not answered for 3 s"):
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 100
             while time.monotonic() < deadline:
                 vec.step(np.zeros(2, np.int64))
         with pytest.raises(pufferlib.PlatformError, match="has not answered for 3 s"):

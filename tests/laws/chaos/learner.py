@@ -310,7 +310,7 @@ def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
                 faults=max(0, arrangement.faults - sum(result["faults"].values())),
             )
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while children() - before[1] and time.monotonic() < deadline:
         time.sleep(0.01)
     left = {
@@ -388,7 +388,7 @@ def added(total: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 def await_end(pids: list[int]) -> None:
     """Wait for processes of environments to be gone, which may be anybody's children."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, f"processes {left} are left behind"
         time.sleep(0.01)
