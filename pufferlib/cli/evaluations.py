@@ -52,6 +52,7 @@ def evaluated(options: Eval, console: Console, after: Callable[[int, int], None]
         snapshots=SNAPSHOT_STEPS if options.snapshots == () else options.snapshots,
         snapshots_folder=options.snapshots_folder or f"snapshots-{file_name(str(subject.env))}",
         watch=console if options.watch else None,
+        save=options.save,
         after=after,
     )
 

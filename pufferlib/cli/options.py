@@ -270,6 +270,8 @@ class Eval:
     """print one object of JSON, and nothing else"""
     trust: bool = False
     """accept a file that names code outside the current folder"""
+    save: str | None = None
+    """a file for each finished episode; if it is there, the episodes in it are not played again"""
 
 
 @dataclass(frozen=True)

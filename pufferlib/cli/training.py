@@ -90,7 +90,7 @@ def _resumed(arguments: list[str]) -> int:
 
 
 def evaluate(arguments: list[str]) -> int:
-    """Run ``puffer eval RUN``: evaluate a policy, and print the results; return the exit status, always 0."""
+    """Run ``puffer eval RUN``: evaluate a policy, and print the results; return the exit status, 130 after Ctrl-C."""
     require("torch", "tyro", "rich")
     text = "a run's folder, its policy.pt, or, with --policy, an environment as for the other commands"
     options: Eval = parse(Eval, "eval", arguments, "RUN", text, "target")
@@ -109,10 +109,9 @@ def evaluate(arguments: list[str]) -> int:
         evaluation = evaluated(options, console, None if options.json else after)
     if options.json:
         print(json.dumps(evaluation.as_dict(), indent=2))
-        return 0
-    for line in lines(evaluation):
+    for line in () if options.json else lines(evaluation):
         console.print(line, soft_wrap=True)
-    return 0
+    return 130 if evaluation.interrupted else 0
 
 
 def plot(arguments: list[str]) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,72 +11,17 @@ import numpy as np
 from pufferlib.evaluation.consistency import NONE, HistoryCheck
 from pufferlib.evaluation.episodes import CUT, FAILED, TERMINATED, TRUNCATED
 from pufferlib.evaluation.policies import Act
+from pufferlib.evaluation.rules import EpisodeQueue, Results, Rules
 from pufferlib.evaluation.stage import Stage
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.core.messages import crash_cause
 
-__all__ = ["Dealer", "Rules"]
+__all__ = ["Dealer"]
 
 IDLE = NONE  # in place of the index of a slot's episode
 DEATHS_PER_FAILURE = 16  # workers' deaths of unknown cause that count as one failure of each of their episodes
 MIN_HOPELESS = 8  # episodes that have to be given up before the others are
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How the episodes of an evaluation are played.
-
-    seeds: the seed of each episode, distinct. options: the reset options of each episode, or None for none at all.
-    policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of steps after
-    which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed by another
-    try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is played in a new
-    environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
-    """
-
-    seeds: Array
-    options: Sequence[Mapping[str, object] | None] | None = None
-    policy_batch: int = 16
-    max_steps: int | None = None
-    max_restarts: int | None = 3
-    info_names: Sequence[str] = ()
-    fresh: bool = False
-    checked: bool = False
-
-
-@dataclass
-class Results:
-    """The results of the episodes, in the order of ``Rules.seeds``; arrays (episodes,) unless noted.
-
-    returns: NaN until the episode has been played; (episodes, agents). endings: the words of episodes.py. restarts: how
-    many times each episode was begun again. seconds: the wall time of the try that counts. infos: by name, one dict per
-    episode: values by agent index, or by None for a value about the whole environment.
-    """
-
-    returns: Array
-    lengths: Array
-    endings: list[str]
-    restarts: Array
-    seconds: Array
-    infos: dict[str, list[dict[int | None, object]]]
-    failures: Array = field(init=False)  # of each episode, not counting those of other causes
-    deaths: Array = field(init=False)  # of each episode's worker, of unknown cause
-    causes: dict[int, str] = field(default_factory=dict)  # the last failure of each episode that was given up
-
-    @classmethod
-    def of(cls, num_episodes: int, num_agents: int, info_names: Sequence[str]) -> Results:
-        """Return results without any episode."""
-        return cls(
-            np.full((num_episodes, num_agents), np.nan),
-            np.zeros(num_episodes, np.int64),
-            [""] * num_episodes,
-            np.zeros(num_episodes, np.int64),
-            np.full(num_episodes, np.nan),
-            {name: [{} for _ in range(num_episodes)] for name in info_names},
-        )
-
-    def __post_init__(self) -> None:
-        self.failures, self.deaths = np.zeros_like(self.restarts), np.zeros_like(self.restarts)
 
 
 class Dealer:
@@ -86,9 +29,10 @@ class Dealer:
 
     A slot is an environment of the VecEnv, which plays one episode after another. The VecEnv's own autoreset is never
     used: the row that ends an episode is answered by a reset with the seed of the next one. vec: the VecEnv; unless it
-    was made with on_error="restart", a failure raises WorkerError. act: the policy. see: called with each batch, as
-    arrays, while its environments wait. after: called after each batch with the numbers of finished episodes and of
-    steps.
+    was made with on_error="restart", a failure raises WorkerError. act: the policy. results: where to store results;
+    episodes that have an ending there are not played. see: called with each batch, as arrays, while its environments
+    wait. after: called after each batch with the numbers of finished episodes and of steps. done: called with the index
+    of each episode that has been played to its end.
     """
 
     def __init__(
@@ -96,20 +40,19 @@ class Dealer:
         vec: VecEnv,
         act: Act,
         rules: Rules,
+        results: Results,
         *,
         see: Callable[[Batch, Dealer], None] | None = None,
         after: Callable[[int, int], None] | None = None,
+        done: Callable[[int], None] | None = None,
     ) -> None:
         num_envs, num_agents = vec.num_envs, vec.agents_per_env
-        self.vec, self.rules, self.results = vec, rules, Results.of(len(rules.seeds), num_agents, rules.info_names)
-        self.num_finished, self.num_steps = 0, 0
-        self._act, self._see, self._after = act, see, after
+        self.vec, self.rules, self.results = vec, rules, results
+        self.num_finished, self.num_steps = results.num_finished, 0
+        self._act, self._see, self._after, self._done = act, see, after, done
         self._num_agents = num_agents
         self._staged = Stage(vec, rules.policy_batch)
-        self._queues: dict[int, deque[int]] = {}  # the episodes not begun yet, by their place in a policy's batch
-        for episode, seed in enumerate(rules.seeds.tolist()):
-            self._queues.setdefault(self._staged.place_of(seed), deque()).append(episode)
-        self._num_playing = dict.fromkeys(self._queues, 0)  # by place: how many episodes are played
+        self._queue = EpisodeQueue(rules, results)
         # By slot, of its current episode:
         self._episodes = np.full(num_envs, IDLE)
         self._steps = np.zeros(num_envs, np.int64)
@@ -127,10 +70,11 @@ class Dealer:
         """Return the index of the episode that a slot plays, or -1 if it plays none."""
         return int(self._episodes[env_id])
 
-    def play(self) -> Results:
-        """Play all episodes, and return their results. Raises HistoryError, WorkerError, and what the policy raises.
+    def play(self) -> None:
+        """Play all episodes that have no ending yet, and store their results.
 
-        If the first episodes have all failed, and every environment has, the others are not played.
+        If the first episodes have all failed, and every environment has, the others are not played. Raises
+        HistoryError, WorkerError, and what the policy raises.
         """
         vec, batch_size, staged = self.vec, self.vec.batch_size, self._staged
         self._deal_first()
@@ -144,7 +88,6 @@ class Dealer:
             self._complete_batch()
             self._idle += vec.recv().env_ids.tolist()
             self._num_flying -= batch_size
-        return self.results
 
     def _complete_batch(self) -> None:
         """Complete the next batch with idle environments, if fewer are in flight than it has."""
@@ -168,7 +111,7 @@ class Dealer:
         rules, num_envs = self.rules, self.vec.num_envs
         seeds, options = [0] * num_envs, list[Mapping[str, object] | None]([None] * num_envs)
         for slot in range(num_envs):
-            episode = self._next_episode()
+            episode = self._queue.take()
             if episode is None:
                 break
             self._begin(slot, episode)
@@ -182,9 +125,9 @@ class Dealer:
         """Begin the next episodes in slots that have none; slots for which no episode is left become idle."""
         dealt = []
         for slot in slots:
-            episode = self._check.replay(slot, at_end=not self._queues)
+            episode = self._check.replay(slot, at_end=not self._queue)
             if episode is None:
-                episode = self._next_episode()
+                episode = self._queue.take()
                 if episode is None:
                     self._episodes[slot] = IDLE
                     self._idle.append(slot)
@@ -193,21 +136,6 @@ class Dealer:
             self._begin(slot, episode)
             dealt.append(slot)
         self._reset(dealt)
-
-    def _next_episode(self) -> int | None:
-        """Take the next episode, the first one of the place at which the fewest are played; None if none is left.
-
-        So that the policy is called seldom: it gets one episode for each place at a time.
-        """
-        playing, queues = self._num_playing, self._queues
-        if not queues:
-            return None
-        index = min(queues, key=lambda index: (playing[index], queues[index][0]))
-        episode = queues[index].popleft()
-        if not queues[index]:
-            del queues[index]
-        playing[index] += 1
-        return episode
 
     def _begin(self, slot: int, episode: int) -> None:
         self._episodes[slot], self._steps[slot], self._returns[slot] = episode, 0, 0.0
@@ -317,7 +245,7 @@ class Dealer:
         if self._check.finish(slot):
             return
         results = self.results
-        self._num_playing[self._staged.place_of(int(self.rules.seeds[episode]))] -= 1
+        self._queue.finish(episode)
         results.endings[episode], results.lengths[episode] = ending, self._steps[slot]
         results.seconds[episode] = time.perf_counter() - self._begun_s[slot]
         self.num_finished += 1
@@ -325,6 +253,8 @@ class Dealer:
             results.returns[episode] = self._returns[slot]
             for name, values in self._infos[slot].items():
                 results.infos[name][episode] = values
+            if self._done is not None:
+                self._done(episode)
 
     def _retry(self, slot: int, cause: str) -> bool:
         """Begin a slot's episode again after a failure; return False if it has failed too often and is given up."""

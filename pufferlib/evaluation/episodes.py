@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -165,6 +165,14 @@ class Episodes(_Statistics):
             raise PlanError(f"no episode has {name}; there is nothing to compute")
         present = ~missing
         return {task: numbers[present & (self.tasks == task)] for task in dict.fromkeys(self.tasks[present].tolist())}
+
+    def finished(self) -> Episodes:
+        """Return the episodes that have an ending; an interrupted evaluation leaves others."""
+        chosen = self.endings != ""
+        columns = {
+            name: getattr(self, name)[chosen] for name in (*COLUMNS, "tasks", "seeds", "endings", "agent_returns")
+        }
+        return replace(self, **columns, infos={name: values[chosen] for name, values in self.infos.items()})
 
     def numbers(self, name: str = "returns") -> Array:
         """Return one number per episode, float64 (episodes,), with NaN where there is none.

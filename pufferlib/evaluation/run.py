@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections import Counter
@@ -15,11 +16,13 @@ import numpy as np
 from pufferlib.construct import make
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.evaluation.consistency import HistoryError
-from pufferlib.evaluation.dealer import Dealer, Results, Rules
+from pufferlib.evaluation.dealer import Dealer
 from pufferlib.evaluation.episodes import FAILED, Episodes, info_column
 from pufferlib.evaluation.noise import MAX_SEED
 from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
 from pufferlib.evaluation.progress import progress_bar
+from pufferlib.evaluation.rules import Results, Rules
+from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.registry import creator
 from pufferlib.util.annotations import Array
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
@@ -27,7 +30,7 @@ from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.core.arguments import accepts_env_index, misplaced, options_per_env
 from pufferlib.vectorization.core.plan import checked_count, checked_seed
 
-__all__ = ["SEED", "derived_seeds", "evaluate", "name_of", "play_in", "with_env_index"]
+__all__ = ["SEED", "EvaluationInterrupted", "derived_seeds", "evaluate", "name_of", "play_in", "with_env_index"]
 
 SEED = 987_654_321  # far from those that people train with
 NUM_ENVS, POLICY_BATCH = 16, 16
@@ -54,6 +57,7 @@ def evaluate(
     policy_batch: int = POLICY_BATCH,
     max_restarts: int | None = 3,
     fresh: str = "auto",
+    save: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
     torch_threads: int = 1,
     trust: bool = False,
@@ -99,6 +103,10 @@ def evaluate(
         unknown cause count as one failure.
     fresh: "always" makes the environment again for each episode; "never" does not. "auto" does so if an episode turns
         out to depend on those that the environment played before: two episodes are played twice to find that out.
+    save: a file in which each episode is stored as soon as it is over. If the file exists, the episodes in it are not
+        played again, so an evaluation that was killed goes on, and one with further seeds plays only these. Episodes
+        that failed are tried again. The environment, the policy's weights (or a function's name) and the arguments on
+        which results depend have to be those of the file.
     progress: True shows a bar with the time left; or a function that is called with the number of finished episodes and
         the number of steps after each batch.
     torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
@@ -106,7 +114,8 @@ def evaluate(
 
     Raises PlanError for impossible arguments and policies, the errors of ``make``, CheckpointError for a policy.pt that
     cannot be read, MissingExtra if torch is needed and not installed, ActionError for actions that do not fit, and what
-    the policy raises. Raises WorkerError if all episodes have failed, or the first ones in every environment.
+    the policy raises. Raises WorkerError if all episodes have failed, or the first ones in every environment. Ctrl-C
+    raises EvaluationInterrupted, a KeyboardInterrupt that has the finished ``episodes``.
     """
     rules = Rules(
         seeds=_seeds(seeds, episodes, seed),
@@ -125,6 +134,13 @@ def evaluate(
         batch_size = 1
     policy = loaded(policy, env, trust=trust)
     with ExitStack() as stack:
+        store = None
+        if save is not None:
+            description: dict[str, Any] = {"env": name_of(env), "env_args": env_args, "env_kwargs": env_kwargs or {}}
+            description |= {"wrap_kwargs": wrap_kwargs or {}, "policy": fingerprint(policy), "greedy": greedy}
+            description |= {name: getattr(rules, name) for name in ("policy_batch", "max_steps", "info_names")}
+            store = stack.enter_context(Store(save, described(description)))
+            rules = with_freshness_of(store, rules, fresh)
         if not callable(progress) and not isinstance(progress, bool):
             raise PlanError(f"progress={progress!r:.80} is neither True, False nor a function of two numbers")
         after = progress if callable(progress) else None
@@ -154,7 +170,7 @@ def evaluate(
             )
         )
         act = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        return play_in(vec, policy, rules, act, task=name_of(env), after=after)
+        return play_in(vec, policy, rules, act, task=name_of(env), after=after, store=store)
 
 
 def play_in(
@@ -166,12 +182,16 @@ def play_in(
     task: str,
     see: Callable[[Batch, Dealer], None] | None = None,
     after: Callable[[int, int], None] | None = None,
+    store: Store | None = None,
 ) -> Episodes:
     """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
 
     policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. task: the environment's name. see,
-    after: as for Dealer. If an episode depends on those that an environment played before, all episodes are played
-    again, each in a new environment, with a warning. Raises PlanError for an environment that is vectorized already.
+    after: as for Dealer. store: where to store finished episodes; those in it are not played.
+
+    If an episode depends on those that an environment played before, all episodes are played again, each in a new
+    environment, with a warning. Raises PlanError for an environment that is vectorized already, and
+    EvaluationInterrupted on Ctrl-C.
     """
     if vec.copies_per_env > 1:
         raise PlanError(
@@ -181,8 +201,17 @@ def play_in(
     start_s = time.perf_counter()
 
     def played(rules: Rules) -> Results:
-        with opened(policy, vec, **policy_kwargs) as act:
-            return Dealer(vec, act, rules, see=see, after=after).play()
+        results = Results.of(rules, vec.agents_per_env)
+        if store is not None:
+            store.load(rules, results)
+        done = None if store is None else lambda episode: store.add(rules, results, episode)
+        try:
+            with opened(policy, vec, **policy_kwargs) as act:
+                Dealer(vec, act, rules, results, see=see, after=after, done=done).play()
+        except KeyboardInterrupt:
+            finished = _episodes(vec, rules, results, task, time.perf_counter() - start_s).finished()
+            raise EvaluationInterrupted(finished, len(rules.seeds)) from None
+        return results
 
     try:
         results = played(rules)
@@ -196,6 +225,8 @@ def play_in(
             stacklevel=4,
         )
         vec.remake(range(vec.num_envs))
+        if store is not None:
+            store.restart()
         results = played(replace(rules, fresh=True))
     _report_failures(results, rules, task)
     return _episodes(vec, rules, results, task, time.perf_counter() - start_s)
@@ -213,6 +244,32 @@ def _report_failures(results: Results, rules: Rules, task: str) -> None:
         others = f"; the first {num} were tried, and the other {len(rules.seeds) - num} not"
         raise WorkerError(f"{text}\n\nno episode could be played{others if num < len(rules.seeds) else ''}")
     warnings.warn(f"{text}\n\n{num} of {len(rules.seeds)} episodes failed", RuntimeWarning, stacklevel=5)
+
+
+class EvaluationInterrupted(KeyboardInterrupt):
+    """Raised when Ctrl-C ends an evaluation. episodes: the results of the episodes that were finished."""
+
+    def __init__(self, episodes: Episodes, num_episodes: int) -> None:
+        super().__init__(f"interrupted after {len(episodes)} of {num_episodes} episodes")
+        self.episodes = episodes
+
+
+def with_freshness_of(store: Store, rules: Rules, fresh: str) -> Rules:
+    """Return the rules, with new environments for each episode if the store's had them.
+
+    Raises PlanError if the store's episodes were played otherwise than ``fresh`` says.
+    """
+    if store.fresh == rules.fresh:
+        return rules
+    if fresh != "auto" and store.num_episodes:
+        how = "each in a new environment" if store.fresh else "in environments that had played before"
+        raise PlanError(
+            f"fresh={fresh!r}, but the episodes in {store.path} were played {how}; "
+            'use fresh="auto", or name another file'
+        )
+    if rules.fresh:
+        store.restart()
+    return replace(rules, fresh=True)
 
 
 def name_of(env: Any) -> str:

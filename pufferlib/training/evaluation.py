@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +18,19 @@ import pufferlib
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.evaluation import statistics
-from pufferlib.evaluation.dealer import Dealer, Rules
+from pufferlib.evaluation.dealer import Dealer
 from pufferlib.evaluation.episodes import CUT, FAILED
-from pufferlib.evaluation.run import SEED, derived_seeds, name_of, play_in, with_env_index
+from pufferlib.evaluation.rules import Rules
+from pufferlib.evaluation.run import (
+    SEED,
+    EvaluationInterrupted,
+    derived_seeds,
+    name_of,
+    play_in,
+    with_env_index,
+    with_freshness_of,
+)
+from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.models import Actor, SavedPolicy, read_policy
 from pufferlib.models.files import POLICY_FILE
 from pufferlib.training.random_policy import Act
@@ -169,6 +179,7 @@ def play(
     snapshots: Sequence[int] | None = None,
     snapshots_folder: str | Path = "snapshots",
     watch: Console | None = None,
+    save: str | Path | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Evaluate a policy, and return the evaluation.
@@ -178,7 +189,8 @@ def play(
     or .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. If there
     are several environments, the first episodes of the first environments are filmed. snapshots: the steps of the first
     environment's first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the
-    terminal in which to show the play; only one environment is then used. For the other arguments, see ``evaluate`` and
+    terminal in which to show the play; only one environment is then used. save: as for ``pufferlib.evaluate``. For the
+    other arguments, see ``evaluate`` and
     ``pufferlib.make``.
 
     Raises PlanError for impossible requests before anything is played.
@@ -249,15 +261,32 @@ def play(
             for observer in observers:
                 observer(batch, dealer)
 
+        policy, store = subject.source(seed), None
+        if save is not None:
+            named = {"env": name_of(subject.env), "env_kwargs": common_kwargs, "wrap_kwargs": subject.wrap_kwargs}
+            of_policy = {"policy": (subject.policy, fingerprint(policy)), "policy_seed": seed, "greedy": greedy}
+            store = stack.enter_context(Store(save, described({**named, **of_policy, "max_steps": max_steps})))
+            rules = with_freshness_of(store, rules, "auto")
         policy_kwargs = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        episodes = play_in(
-            vec, subject.source(seed), rules, policy_kwargs, task=name_of(subject.env), see=see, after=after
-        )
+        how: dict[str, Any] = {"task": name_of(subject.env), "see": see, "after": after, "store": store}
+        interrupted = ""
+        try:
+            episodes = play_in(vec, policy, rules, policy_kwargs, **how)
+        except EvaluationInterrupted as stopped:
+            episodes, interrupted = stopped.episodes, str(stopped)
+            if not len(episodes):
+                raise
         videos, pictures = (
-            [] if recorder is None else [str(path) for path in recorder.save()] for recorder in (reel, shots)
+            [] if recorder is None or interrupted else [str(path) for path in recorder.save()]
+            for recorder in (reel, shots)
         )
     notes = [shots.note] if shots is not None and shots.note else []
-    return Evaluation(name_of(subject.env), subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes)
+    if interrupted:
+        notes.append(interrupted if save is None else f"{interrupted}; the same command goes on")
+    result = Evaluation(
+        name_of(subject.env), subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes
+    )
+    return replace(result, interrupted=bool(interrupted))
 
 
 # ----------------------------------------------------------------------------------------------------- the episodes
@@ -376,6 +405,7 @@ class Evaluation:
     videos: Sequence[str] = ()
     snapshots: Sequence[str] = ()
     notes: Sequence[str] = ()  # further remarks, as sentences
+    interrupted: bool = False  # whether Ctrl-C has ended it early
 
     @property
     def returns(self) -> Summary:
@@ -415,7 +445,18 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields and statistics as a dict of values that JSON can hold."""
-        names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
+        names = (
+            "env",
+            "policy",
+            "greedy",
+            "seed",
+            "max_steps",
+            "num_cut",
+            "interrupted",
+            "videos",
+            "snapshots",
+            "notes",
+        )
         values = {name: getattr(self, name) for name in names}
         summaries = {name: summary._asdict() for name, summary in self.spreads().items()}
         return {**values, "num_episodes": len(self.episodes), **summaries, "episodes": [*self._rows()]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -345,6 +346,37 @@ def test_eval_says_how_good_a_run_is(run_folder, capsys):
     assert results["return"]["low"] <= results["return"]["mean"] <= results["return"]["high"]
     assert main(["eval", str(run_folder), *quick, "--json", "--env-kwargs", "num_targets=1"]) == 0
     assert json.loads(capsys.readouterr().out)["length"]["mean"] == 3
+
+
+class Stopped(gymnasium.Env):
+    """Ends each episode after its first step; Ctrl-C is pressed in the sixth step of the process."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    num_steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Stopped.num_steps += 1
+        if Stopped.num_steps == 6:
+            signal.raise_signal(signal.SIGINT)
+        return np.zeros(1, np.float32), 1.0, True, False, {}
+
+
+def test_eval_prints_what_was_finished_at_ctrl_c_and_goes_on_from_its_file(tmp_path, capsys):
+    words = ["eval", f"{__name__}:Stopped", "--policy", "random", "--episodes", "9", "--num-envs", "1"]
+    words += ["--backend", "serial", "--save", str(tmp_path / "episodes.jsonl")]
+    assert main(words) == 130
+    output = capsys.readouterr().out
+    assert "of 9 episodes; the same command goes on" in output and "return" in output
+    assert main([*words, "--json"]) == 0 and Stopped.num_steps < 9 + 6
+    results = json.loads(capsys.readouterr().out)
+    assert (results["num_episodes"], results["return"]["mean"], results["interrupted"]) == (9, 1, False)
+    assert main([*words, "--greedy"]) == 1
+    assert "with greedy=False and not True; name another file" in capsys.readouterr().err
 
 
 def test_eval_cuts_and_says_so(capsys):

@@ -1,0 +1,114 @@
+"""What an evaluation plays, in which order, and what came out: Rules, EpisodeQueue, Results."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pufferlib.util.annotations import Array
+
+__all__ = ["EpisodeQueue", "Results", "Rules"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the episodes of an evaluation are played.
+
+    seeds: the seed of each episode, distinct. options: the reset options of each episode, or None for none at all.
+    policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of steps after
+    which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed by another
+    try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is played in a new
+    environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
+    """
+
+    seeds: Array
+    options: Sequence[Mapping[str, object] | None] | None = None
+    policy_batch: int = 16
+    max_steps: int | None = None
+    max_restarts: int | None = 3
+    info_names: Sequence[str] = ()
+    fresh: bool = False
+    checked: bool = False
+
+    def place_of(self, episode: int) -> int:
+        """Return the place of an episode in the policy's batches, from 0 to policy_batch - 1."""
+        return int(self.seeds[episode]) % self.policy_batch
+
+
+@dataclass
+class Results:
+    """The results of the episodes, in the order of ``Rules.seeds``; arrays (episodes,) unless noted.
+
+    returns: NaN until the episode has been played; (episodes, agents). endings: the words of episodes.py; "" until the
+    episode has been played. restarts: how many times each episode was begun again. seconds: the wall time of the try
+    that counts. infos: by name, one dict per episode: values by agent index, or by None for a value about the whole
+    environment.
+    """
+
+    returns: Array
+    lengths: Array
+    endings: list[str]
+    restarts: Array
+    seconds: Array
+    infos: dict[str, list[dict[int | None, object]]]
+    failures: Array = field(init=False)  # of each episode, not counting those of other causes
+    deaths: Array = field(init=False)  # of each episode's worker, of unknown cause
+    causes: dict[int, str] = field(default_factory=dict)  # the last failure of each episode that was given up
+
+    @classmethod
+    def of(cls, rules: Rules, num_agents: int) -> Results:
+        """Return results without any episode."""
+        num_episodes = len(rules.seeds)
+        return cls(
+            np.full((num_episodes, num_agents), np.nan),
+            np.zeros(num_episodes, np.int64),
+            [""] * num_episodes,
+            np.zeros(num_episodes, np.int64),
+            np.full(num_episodes, np.nan),
+            {name: [{} for _ in range(num_episodes)] for name in rules.info_names},
+        )
+
+    def __post_init__(self) -> None:
+        self.failures, self.deaths = np.zeros_like(self.restarts), np.zeros_like(self.restarts)
+
+    @property
+    def num_finished(self) -> int:
+        """The number of episodes that have been played, or given up."""
+        return len(self.endings) - self.endings.count("")
+
+
+class EpisodeQueue:
+    """The episodes that have not been begun, dealt so that the policy is called seldom: with one of each place.
+
+    Episodes with an ending in ``results`` are left out.
+    """
+
+    def __init__(self, rules: Rules, results: Results) -> None:
+        self._rules = rules
+        self._waiting: dict[int, deque[int]] = {}  # by place
+        for episode, ending in enumerate(results.endings):
+            if not ending:
+                self._waiting.setdefault(rules.place_of(episode), deque()).append(episode)
+        self._num_playing = dict.fromkeys(self._waiting, 0)  # by place: how many episodes are played
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self) -> int | None:
+        """Take the next episode, the first one of the place at which the fewest are played; None if none is left."""
+        playing, waiting = self._num_playing, self._waiting
+        if not waiting:
+            return None
+        place = min(waiting, key=lambda place: (playing[place], waiting[place][0]))
+        episode = waiting[place].popleft()
+        if not waiting[place]:
+            del waiting[place]
+        playing[place] += 1
+        return episode
+
+    def finish(self, episode: int) -> None:
+        """Record that an episode is no longer played."""
+        self._num_playing[self._rules.place_of(episode)] -= 1
