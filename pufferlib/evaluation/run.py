@@ -247,7 +247,10 @@ def _report_failures(results: Results, rules: Rules, task: str) -> None:
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
-    """Raised when Ctrl-C ends an evaluation. episodes: the results of the episodes that were finished."""
+    """Raised when Ctrl-C ends an evaluation.
+
+    episodes: the results of the episodes that were finished. num_episodes: how many there would have been.
+    """
 
     def __init__(self, episodes: Episodes, num_episodes: int) -> None:
         super().__init__(f"interrupted after {len(episodes)} of {num_episodes} episodes")
