@@ -1,17 +1,21 @@
-"""The compiled learner next to torch: the update alone, and CartPole until it is solved.
+"""The compiled learner next to torch: updates alone, rollouts, and whole trainings.
 
-    python -m benchmarks.learner [--short] [--only update|rollout|cartpole]
+    python -m benchmarks.learner [--short] [--only PART …]
 
-update    An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 rows for four epochs, in minibatches of 4,096,
-          256 and 64 rows, on one thread: the compiled learner, torch's eager mode and torch.compile, in turns. On two
-          threads, the compiled learner is compared with what two copies on one thread reach together.
-rollout   CartPoles play 64 steps, on one thread: with the compiled actor, critic and sampling, and with torch's policy
-          and steps in turns.
-cartpole  ``ppo_fused`` trains on the kernel, one seed after another, and the policy plays a hundred fresh episodes of
-          Gymnasium's CartPole-v1. ``ppo`` trains with the same settings. Times are those of training alone.
+update       An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 rows for four epochs, in minibatches of
+             4,096, 256 and 64 rows, on one thread: the compiled learner, torch's eager mode and torch.compile, in
+             turns. On two threads, the compiled learner is compared with what two copies on one thread reach together.
+rollout      CartPoles play 64 steps, on one thread: with the compiled actor, critic and sampling, and with torch's
+             policy and steps in turns.
+cartpole     ``ppo_fused`` trains on the kernel, one seed after another, and the policy plays a hundred fresh episodes
+             of Gymnasium's CartPole-v1. ``ppo`` trains with the same settings.
+ocean        ``ppo`` trains with --learner torch and fused on the environments of Ocean that need no memory and do not
+             sleep, with Ocean's settings.
+vectorizers  ``ppo`` with both learners, and Stable-Baselines3 over DummyVecEnv, train at one setting on CartPole,
+             Pendulum, LunarLander and HalfCheetah, as far as they are installed.
 
-Run it on an idle machine. Each figure is a median with the least and the greatest value; the results are stored in
-benchmarks/results/learner.json.
+Times of trainings are those of training alone. Run it on an idle machine. Each figure is a median with the least and
+the greatest value. Without --short, the results are stored in benchmarks/results/learner.json.
 """
 
 from __future__ import annotations
@@ -25,17 +29,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
 import pufferlib
+from benchmarks.learner_trainings import measure_cartpole, measure_ocean, measure_vectorizers
 from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
-from cleanrl_demo import ppo, ppo_fused
+from cleanrl_demo import ppo_fused
 from cuda_ext.learner.fused import FusedLearner, Rows, Settings
-from pufferlib.models import BatchPlayer, Origin
+from pufferlib.models import Origin
 from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
@@ -44,18 +48,8 @@ MINIBATCH_SIZES = (4096, 256, 64)
 NUM_STEPS, NUMS_OF_ENVS = 64, (32, 256, 4096)
 SETTINGS = Settings(entropy_coefficient=0.01)
 TUNED, HELD_OUT = (1, 2, 3, 4, 5), (101, 102, 103, 104, 105)
-CARTPOLE = {
-    "total_steps": 70_000,
-    "num_epochs": 6,
-    "learning_rate": 2e-3,
-    "gamma": 0.98,
-    "gae_lambda": 0.9,
-    "entropy_coefficient": 0.0,
-    "eval_episodes": 1,
-    "runs": None,
-}
-FUSED = {"num_envs": 32, "rollout_length": 64, "minibatch_size": 128}
-EAGER = {"backend": "serial", "num_envs": 32, "rollout_length": 64, "num_minibatches": 16}
+SHORT, LONG = 8_192, 102_400  # steps of a training next to Stable-Baselines3
+PARTS = ("update", "rollout", "cartpole", "ocean", "vectorizers")
 
 
 def networks() -> tuple[nn.Sequential, nn.Sequential]:
@@ -262,52 +256,28 @@ def measure_rollouts(repeats: int) -> dict[str, Any]:
     return results
 
 
-def gymnasium_returns(result: Any, num_episodes: int = 100) -> list[float]:
-    """Return the returns of fresh episodes of Gymnasium's CartPole-v1, played with the likeliest actions."""
-    env = gymnasium.make_vec("CartPole-v1", num_envs=num_episodes, vectorization_mode="sync")
-    player = BatchPlayer(result.actor, num_episodes, agents_per_env=1, greedy=True, seed=0)
-    observations, _ = env.reset(seed=12345)
-    returns, live = np.zeros(num_episodes), np.ones(num_episodes, bool)
-    while live.any():
-        actions = player.act(observations, np.arange(num_episodes), live)
-        observations, rewards, terminations, truncations, _ = env.step(actions)
-        returns += rewards * live
-        live &= ~(terminations | truncations)
-    env.close()
-    return returns.tolist()
-
-
-def measure_cartpole(seeds: tuple[int, ...], num_eager: int) -> dict[str, Any]:
-    """Train with each seed, and with ppo on the first ones; return seconds and mean returns by side and seed."""
-    results: dict[str, Any] = {"fused": {}, "ppo": {}}
-    for index, seed in enumerate(seeds):
-        sides: list[tuple[str, Any, Any]] = [("fused", ppo_fused, FUSED), ("ppo", ppo, EAGER)]
-        for name, trainer, settings in sides if index < num_eager else sides[:1]:
-            env = "classic/cartpole"
-            cpu_s = time.process_time()
-            result = trainer.train(trainer.Config(env=env, seed=seed, **CARTPOLE, **settings))
-            cpu_s = time.process_time() - cpu_s
-            returns = gymnasium_returns(result)
-            results[name][seed] = {"seconds": result.seconds, "cpu_s": cpu_s, "mean_return": statistics.mean(returns)}
-            print(f"{name} seed {seed}: {result.seconds:.2f} s, return {statistics.mean(returns):.1f}", flush=True)
-    return results
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
-    parser.add_argument("--only", choices=("update", "rollout", "cartpole"), help="measure one part, and store nothing")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these parts; the results of others are kept")
     options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(), "revision": version()}
-    if options.only in (None, "update"):
-        results["update"] = measure_updates(5 if options.short else 15, compiled=not options.short)
-    if options.only in (None, "rollout"):
-        results["rollout"] = measure_rollouts(5 if options.short else 15)
-    if options.only in (None, "cartpole"):
-        seeds = TUNED[:2] if options.short else (*TUNED, *HELD_OUT)
-        results["cartpole"] = measure_cartpole(seeds, 1 if options.short else len(seeds))
-    if options.only is None:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    torch.set_num_threads(1)
+    repeats, seeds = (5, TUNED[:2]) if options.short else (15, (*TUNED, *HELD_OUT))
+    measures: dict[str, Callable[[], Any]] = {
+        "update": lambda: measure_updates(repeats, compiled=not options.short),
+        "rollout": lambda: measure_rollouts(repeats),
+        "cartpole": lambda: measure_cartpole(seeds, 1 if options.short else len(seeds)),
+        "ocean": lambda: measure_ocean(seeds[:1] if options.short else TUNED[:3]),
+        "vectorizers": lambda: measure_vectorizers(
+            seeds[:1] if options.short else TUNED, SHORT if options.short else LONG
+        ),
+    }
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for part in options.only or PARTS:
+        measured = measures[part]()
+        results[part] = {"machine": machine(), "revision": version(), "measured": measured}
+        if not options.short:
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,183 @@
+"""Whole trainings with the compiled learner, next to torch and Stable-Baselines3: the parts of learner.py that train.
+
+All sides of a comparison have the same environments, networks, epochs and minibatches, and train in turns, seed by
+seed, on one thread. ``pufferlib.evaluate`` plays the learnt policies.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import pufferlib
+from benchmarks.ratios import MedianRange, ratios
+from cleanrl_demo import ppo, ppo_fused
+from ocean.suite.tasks import tasks
+
+__all__ = ["measure_cartpole", "measure_ocean", "measure_vectorizers"]
+
+Entry = dict[str, float]
+Entries = dict[str, list[Entry]]  # of each side, one per seed
+
+CARTPOLE = {
+    "env": "classic/cartpole",
+    "total_steps": 70_000,
+    "num_epochs": 6,
+    "learning_rate": 2e-3,
+    "gamma": 0.98,
+    "gae_lambda": 0.9,
+    "entropy_coefficient": 0.0,
+    "eval_episodes": 1,
+    "runs": None,
+}
+FUSED = {"num_envs": 32, "rollout_length": 64, "minibatch_size": 128}
+EAGER = {"backend": "serial", "num_envs": 32, "rollout_length": 64, "num_minibatches": 16}
+SLEEPS = {"ocean/identity"}
+# One setting for ppo and Stable-Baselines3: rollouts of 2,048 rows, minibatches of 512.
+VECTORIZED = {
+    "backend": "serial",
+    "num_envs": 8,
+    "rollout_length": 256,
+    "num_minibatches": 4,
+    "num_epochs": 5,
+    "schedule": "constant",
+    "entropy_coefficient": 0.0,
+    "eval_episodes": 1,
+    "runs": None,
+}
+REQUIRED = {
+    "CartPole-v1": "gymnasium",
+    "Pendulum-v1": "gymnasium",
+    "LunarLander-v3": "Box2D",
+    "HalfCheetah-v5": "mujoco",
+}
+
+
+def timed(train: Callable[[], tuple[float, Any]], env: str, num_episodes: int, greedy: bool = False) -> Entry:
+    """Train, and evaluate what ``train`` returns: the seconds of training alone, and a policy."""
+    cpu_s = time.process_time()
+    seconds, policy = train()
+    cpu_s = time.process_time() - cpu_s
+    returns = pufferlib.evaluate(env, policy, episodes=num_episodes, greedy=greedy, backend="serial").returns
+    return {
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "mean_return": float(returns.mean()),
+        "least_return": float(returns.min()),
+    }
+
+
+def measure_cartpole(seeds: Sequence[int], num_eager: int) -> Entries:
+    """Train on the kernel with ppo_fused with each seed, and with ppo on the first ones."""
+    entries: Entries = {"fused": [], "ppo": []}
+    for index, seed in enumerate(seeds):
+        sides: list[tuple[str, Any, Any]] = [("fused", ppo_fused, FUSED), ("ppo", ppo, EAGER)]
+        for name, trainer, settings in sides if index < num_eager else sides[:1]:
+            entry = timed(training(trainer, {**CARTPOLE, **settings, "seed": seed}), "CartPole-v1", 100, greedy=True)
+            entries[name].append(entry)
+            returns = f"return {entry['mean_return']:.1f}, least {entry['least_return']:.0f}"
+            print(f"{name} seed {seed}: {entry['seconds']:.2f} s, {returns}", flush=True)
+    return entries
+
+
+def training(trainer: Any, settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:
+    """Return a function that trains with a trainer of cleanrl_demo."""
+
+    def train() -> tuple[float, Any]:
+        result = trainer.train(trainer.Config(**settings))
+        return result.seconds, result.actor
+
+    return train
+
+
+def measure_ocean(seeds: Sequence[int], envs: Sequence[str] = ()) -> dict[str, Entries]:
+    """Train ppo with both learners on Ocean's environments that need no memory and do not sleep, one after another."""
+    results: dict[str, Entries] = {}
+    for task in tasks(envs, backends=("serial",)):
+        if task.needs_memory or task.env in SLEEPS:
+            continue
+        settings = {**task.settings, "backend": "serial", "runs": None}
+        entries = results[task.env] = {"torch": [], "fused": []}
+        for number, seed in enumerate(seeds):
+            for learner in [*entries][:: 1 if number % 2 else -1]:
+                cpu_s = time.process_time()
+                result = ppo.train(ppo.Config(**{**settings, "seed": seed, "learner": learner, "eval_episodes": 1000}))
+                cpu_s = time.process_time() - cpu_s
+                entries[learner].append({"seconds": result.seconds, "cpu_s": cpu_s, "score": result.score or 0.0})
+        scores = ", ".join(f"{name} {min(part['score'] for part in parts):.3f}" for name, parts in entries.items())
+        print(f"{task.env}: {faster(entries)}; least score {scores}, bar {task.bar}", flush=True)
+    sums = {
+        name: sum(statistics.median(seconds(part[name])) for part in results.values()) for name in ("torch", "fused")
+    }
+    print(f"Ocean in all: {sums['fused']:.1f} s, {sums['fused'] / sums['torch']:.2f} of torch's", flush=True)
+    return results
+
+
+def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Entries]:
+    """Train ppo with both learners, and Stable-Baselines3 over DummyVecEnv, at one setting.
+
+    Leaves out Stable-Baselines3, and environments, that are not installed.
+    """
+    results: dict[str, Entries] = {}
+    for env in (env for env, package in REQUIRED.items() if find_spec(package) is not None):
+        entries = results[env] = {"torch": [], "fused": []}
+        if find_spec("stable_baselines3") is not None:
+            entries["sb3"] = []
+        for number, seed in enumerate(seeds):
+            for name in [*entries][:: 1 if number % 2 else -1]:
+                settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps, "learner": name}
+                train = by_sb3(env, seed, total_steps) if name == "sb3" else training(ppo, settings)
+                entries[name].append(timed(train, env, 50))
+        means = {name: statistics.mean(part["mean_return"] for part in parts) for name, parts in entries.items()}
+        returns = ", ".join(f"{name} {mean:.0f}" for name, mean in means.items())
+        sb3 = (
+            f", {MedianRange.of(ratios(seconds(entries['sb3']), seconds(entries['fused']))):.2f} x sb3"
+            if "sb3" in entries
+            else ""
+        )
+        print(f"{env}: {faster(entries)}{sb3}; mean return {returns}", flush=True)
+    return results
+
+
+def by_sb3(env: str, seed: int, total_steps: int) -> Callable[[], tuple[float, Any]]:
+    """Return a function that trains with Stable-Baselines3's PPO, with the settings of VECTORIZED."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    config = ppo.Config(**VECTORIZED)
+
+    def train() -> tuple[None, Any]:
+        model = PPO(
+            "MlpPolicy",
+            make_vec_env(env, n_envs=config.num_envs, seed=seed),
+            learning_rate=config.learning_rate,
+            n_steps=config.rollout_length,
+            batch_size=config.num_envs * config.rollout_length // config.num_minibatches,
+            n_epochs=config.num_epochs,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            clip_range=config.clip,
+            ent_coef=config.entropy_coefficient,
+            vf_coef=config.value_coefficient / 2,  # its value loss is not halved
+            max_grad_norm=config.max_grad_norm,
+            seed=seed,
+            device="cpu",
+        )
+        began = time.perf_counter()
+        model.learn(total_steps)
+        return time.perf_counter() - began, model
+
+    return train
+
+
+def seconds(entries: Sequence[Entry]) -> list[float]:
+    return [entry["seconds"] for entry in entries]
+
+
+def faster(entries: Entries) -> str:
+    """Return in words how fast the compiled learner trained."""
+    times = MedianRange.of(ratios(seconds(entries["torch"]), seconds(entries["fused"])))
+    return f"fused {statistics.median(seconds(entries['fused'])):.2f} s, {times:.2f} x torch"
