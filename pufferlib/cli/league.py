@@ -114,7 +114,7 @@ def show(arguments: list[str]) -> int:
 
     options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "a league's folder", "folder")
     console = new_console()
-    with opened(options.folder, options.trust) as current:
+    with opened(options.folder, options.trust, "show") as current:
         assert current.table is not None
         console.print(drawn(current, console, options.top))
         why = current.stopped()
@@ -148,7 +148,7 @@ def play(arguments: list[str]) -> int:
     if not options.arguments:
         raise PlanError("puffer league play needs a league's folder, and who plays: `puffer league play leagues/a 0 3`")
     console = new_console()
-    with opened(options.arguments[0], options.trust) as current:
+    with opened(options.arguments[0], options.trust, "play") as current:
         mixture, policy_names = _asked(current, options.arguments[1:])
         num = options.episodes if options.episodes is not None else NUM_WATCHED if options.render else NUM_EPISODES
         if num < 1:
@@ -180,16 +180,17 @@ def play(arguments: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "play": play}
 
 
-def opened(folder: str, trust: bool) -> League:
+def opened(folder: str, trust: bool, command: str) -> League:
     """Open the league in a folder for reading.
 
-    Raises PlanError if the folder has no league, CallError if the league has no results yet, and CheckpointError if the
-    league is damaged. trust: whether to accept policies that name code outside the current folder.
+    trust: whether to accept policies that name code outside the current folder. command: the subcommand that reads the
+    league, for messages. Raises PlanError if the folder is missing or has no league, CallError if the league has no
+    results yet, and CheckpointError if the league is damaged.
     """
     from pufferlib.population import League
 
     if not folder:
-        raise PlanError("puffer league show needs a league's folder: `puffer league show leagues/league`")
+        raise PlanError(f"puffer league {command} needs a league's folder: `puffer league {command} leagues/league`")
     current = League.resume(folder, trust=trust)
     current.mixture  # noqa: B018
     return current

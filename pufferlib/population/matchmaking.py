@@ -224,7 +224,7 @@ class Prioritized(Matchmaker):
 
     A win is a return above the mean of the opponents' returns; a draw counts as half a win. Each win rate includes one
     fictitious draw, so it is 1/2 for an opponent that the learner has never met. Raises PlanError if a seat has no
-    opponents.
+    opponents, if there is no such seat, and for a memory that is not above 0.
     Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
     """
 
@@ -240,6 +240,10 @@ class Prioritized(Matchmaker):
     ) -> None:
         if not opponents or not all(opponents):
             raise PlanError(f"opponents={opponents!r} leaves a seat without any; each other seat needs one at least")
+        if seat not in range(len(opponents) + 1):
+            raise PlanError(f"seat={seat!r} is not one of {len(opponents) + 1} seats; use 0 to {len(opponents)}")
+        if not memory > 0:  # NaN fails, too
+            raise PlanError(f"memory={memory} is not a number of episodes; use more than 0")
         self._seat, self._learner, self._weight = seat, learner, weight
         self._opponents = [list(ids) for ids in opponents]
         self._decay = np.exp(-1 / memory)

@@ -51,14 +51,17 @@ def population_based_training(
 
     After each generation, the worst ``share`` of all members, at least one, copy the weights, state and settings of
     members drawn from the best ``share`` (exploit). Each copied setting is then multiplied by one of ``factors``
-    (explore). seed: the seed of these draws. Raises PlanError for fewer than two learners, or a share outside (0, 0.5].
+    (explore). seed: the seed of these draws. Raises PlanError for fewer than two learners, a share outside (0, 0.5], or
+    no factors.
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
-    count = max(1, min(round(share * len(settings)), len(settings) // 2))
     if not 0 < share <= 0.5 or len(settings) < 2:
         raise PlanError(
             f"share={share} of {len(settings)} learners: use at least two learners, and a share of at most 0.5"
         )
+    if not len(factors):
+        raise PlanError("factors is empty; pass at least one factor, such as 1.0, which leaves settings unchanged")
+    count = max(1, min(round(share * len(settings)), len(settings) // 2))
     rng = np.random.default_rng(seed)
     members = [Member(learner, dict(values)) for learner, values in settings.items()]
     while True:

@@ -147,8 +147,8 @@ class Evaluator:
     pool: the pool of the table's policies. seats, greedy, seed: see ``Router``. task_episodes: how many of a cell's
         episodes are counted together, and how many environments form a block. confidence: the confidence level.
 
-    Raises PlanError for invalid counts, for ``half_width`` without ``max_episodes``, and for a coordinator with another
-    pool.
+    Raises PlanError for invalid counts, for a ``half_width`` that is below 0 or is passed without ``max_episodes``,
+    for a ``confidence`` that is not between 0 and 1, and for a coordinator with another pool.
     """
 
     def __init__(
@@ -172,6 +172,8 @@ class Evaluator:
             )
         if half_width is not None and max_episodes is None:
             raise PlanError("half_width needs max_episodes, because a cell's interval may never become that narrow")
+        if not 0 < confidence < 1 or not (half_width is None or half_width >= 0):  # NaN fails, too
+            raise PlanError(f"{confidence=}, {half_width=}: confidence must be between 0 and 1, half_width at least 0")
         if isinstance(vec, Coordinator) and vec.pool is not pool:
             raise PlanError("the coordinator's workers play the policies of another pool; pass the same pool to both")
         self._vec, self._pool, self._lot_episodes = vec, pool, task_episodes

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
+from pufferlib.population.matchmaking import product
 from pufferlib.util.suggestions import meant
 
 __all__ = [
@@ -142,19 +143,16 @@ def projected_replicator(
 
 
 def _checked_start(start: Sequence[Any], sizes: Sequence[int]) -> list[Array]:
-    """Return initial probabilities as arrays. sizes: the number of each seat's policies.
+    """Return initial probabilities as arrays, one per seat. sizes: the number of each seat's policies.
 
-    Raises PlanError if they are not probabilities, or if their shapes do not fit the sizes.
+    Raises PlanError if they are not the marginals of a ``Mixture`` of populations of these sizes.
     """
     try:
-        marginals = [np.asarray(marginal, np.float64) for marginal in start]
-    except (TypeError, ValueError):
-        marginals = []
-    if [marginal.shape for marginal in marginals] != [(size,) for size in sizes] or not all(
-        marginal.min() >= 0 and abs(marginal.sum() - 1) <= 1e-6 for marginal in marginals
-    ):
-        raise PlanError(f"start={start!r} does not fit {sizes} policies; pass an array of probabilities for each seat")
-    return marginals
+        return list(product([range(size) for size in sizes], start).marginals)
+    except (PlanError, TypeError, ValueError) as error:
+        raise PlanError(
+            f"start={start!r} does not fit {sizes} policies ({error}); pass an array of probabilities for each seat"
+        ) from error
 
 
 def _project(point: Array, minimum: float) -> Array:

@@ -14,7 +14,7 @@ from pufferlib.errors import PlanError
 from pufferlib.models import PRECISIONS, Actor
 from pufferlib.training.ddp import alike
 from pufferlib.training.schedules import rate_at
-from pufferlib.training.weights import aligned, begins_of
+from pufferlib.training.weights import ALIGNMENT, as_one, joined
 
 __all__ = ["OF_A_TEAM", "Team", "require_settings", "teams_of"]
 
@@ -96,7 +96,7 @@ class Team:
         self.schedule = table.get("schedule", config.schedule)
         self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
         actor.precision = PRECISIONS[config.precision]
-        self.weights = aligned(actor.policy)
+        self.weights = as_one(actor.policy, ALIGNMENT)
         alike(self.weights)
         self.rate = torch.tensor(self.first_rate, device=config.device)
         on_device = self.weights.is_cuda
@@ -139,10 +139,7 @@ class Team:
         parts = [part.numel() for part in self.actor.policy.parameters()]
         if len(numbers) != sum(parts):
             raise ValueError(f"{len(numbers)} numbers of an optimizer for {len(self.weights)} weights")
-        aligned_numbers = torch.zeros_like(self.weights)
-        for begin, part in zip(begins_of(parts), numbers.split(parts), strict=False):
-            aligned_numbers[begin : begin + len(part)] = part
-        return aligned_numbers
+        return joined(numbers.split(parts), ALIGNMENT).to(self.weights)
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
         """Set and return the scheduled learning rate after ``num_steps`` steps, without waiting for the device."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,7 +17,7 @@ from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.results import Episode, Episodes
-from pufferlib.training.weights import ALIGNMENT, aligned, as_one
+from pufferlib.training.weights import ALIGNMENT, as_one
 
 pytestmark = pytest.mark.beside
 
@@ -196,14 +195,14 @@ def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
 # ------------------------------------------------------------------------------------------------------ training
 
 
-@pytest.mark.parametrize(("joined", "multiple"), [(as_one, 1), (aligned, ALIGNMENT)])
-def test_weights_as_one_vector_learn_as_they_would_apart(joined: Any, multiple: int):
+@pytest.mark.parametrize("alignment", [1, ALIGNMENT])
+def test_weights_as_one_vector_learn_as_they_would_apart(alignment: int):
     torch.manual_seed(1)
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
     layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
     decisions, separate, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
     together.load_state_dict(separate.state_dict())
-    vector = joined(together)
+    vector = as_one(together, alignment)
     for policy, weights in ((separate, list(separate.parameters())), (together, [vector])):
         optimizer = torch.optim.Adam(weights, 0.1, fused=True)
         for _ in range(3):
@@ -217,7 +216,7 @@ def test_weights_as_one_vector_learn_as_they_would_apart(joined: Any, multiple: 
         torch.testing.assert_close(one, other)
     assert not torch.equal(separate.log_std, torch.zeros(2))
     places = [(part.data_ptr() - vector.data_ptr()) // 4 for part in together.parameters()]
-    assert places == sorted(places) and not any(offset % multiple for offset in places)
+    assert places == sorted(places) and not any(offset % alignment for offset in places)
     assert vector.count_nonzero() == sum(part.count_nonzero() for part in together.parameters())
 
 

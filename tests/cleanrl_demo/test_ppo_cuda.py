@@ -22,7 +22,7 @@ from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Origin, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
-from pufferlib.training import weights as weights_module
+from pufferlib.training import teams as teams_module
 from pufferlib.training.checkpoints import FILE, KIND
 from pufferlib.training.plot import read
 from pufferlib.training.report import Report
@@ -248,7 +248,7 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
 
 def test_a_run_from_before_weights_were_aligned_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(weights_module, "ALIGNMENT", 1)
+        patched.setattr(teams_module, "ALIGNMENT", 1)
         folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
         assert folder is not None
         shutil.copytree(folder, tmp_path / "copy")
@@ -260,7 +260,7 @@ def test_a_run_from_before_weights_were_aligned_goes_on(tmp_path: Path, monkeypa
 
 def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(weights_module, "ALIGNMENT", 2)
+        patched.setattr(teams_module, "ALIGNMENT", 2)
         folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
     assert folder is not None
     with pytest.raises(CheckpointError, match=r"different networks, .*: \d+ numbers of an optimizer for \d+ weights"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -116,9 +117,11 @@ def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.Captu
         ("league play leagues/kuhn 0", 1, "1 play, but there are 2 seats: player_0, player_1; name one for each"),
         ("league play leagues/kuhn 1 0", 1, "1 plays player_1, and not player_0, who has 0, 2, first, last and mix"),
         ("league play leagues/kuhn nash 1", 1, "nash is none of the policies of player_0"),
+        ("league show ''", 1, "puffer league show needs a league's folder: `puffer league show leagues/league`"),
+        ("league play ''", 1, "puffer league play needs a league's folder: `puffer league play leagues/league`"),
         ("league play leagues/kuhn --episodes 0", 1, "--episodes 0 is impossible; use 1 or more"),
     ):
-        assert main(words.split()) == status, words
+        assert main(shlex.split(words)) == status, words
         said = capsys.readouterr()
         assert message in said.out + said.err, words
 

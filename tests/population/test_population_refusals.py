@@ -14,6 +14,7 @@ from pufferlib.errors import PlanError, RecvTimeout
 from pufferlib.models import LSTM, MLP, Actor, Origin
 from pufferlib.population import (
     Capped,
+    Evaluator,
     ExactOracle,
     Fixed,
     LearnerView,
@@ -27,6 +28,7 @@ from pufferlib.population import (
     Sampled,
     Settings,
     pipeline_psro,
+    population_based_training,
     product,
     psro,
     rectified_targets,
@@ -301,7 +303,7 @@ def test_intensities_that_rank_nothing_are_refused(alpha: Any) -> None:
 )
 def test_replicators_start_from_probabilities(start: Any) -> None:
     payoffs = np.stack([np.eye(2), -np.eye(2)])
-    with pytest.raises(PlanError, match=r"start=.* does not fit \(2, 2\) policies; pass an array of probabilities"):
+    with pytest.raises(PlanError, match=r"(?s)start=.* does not fit \(2, 2\) policies \(.*\); pass an array of prob"):
         solvers.projected_replicator(payoffs, start=start)
     assert len(solvers.projected_replicator(payoffs, 1, start=[[0.5, 0.5], [1.0, 0.0]])) == 2  # type: ignore[list-item]
 
@@ -325,3 +327,62 @@ def test_an_oracle_that_mixes_in_nothing_is_refused() -> None:
     for rate in (0.0, -1.0, 1.5):
         with pytest.raises(PlanError, match=f"rate={rate}"):
             ExactOracle("kuhn_poker", rate=rate)
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5 + 5e-7], [0.5, 0.5 + 2e-6], [1.0, -1e-9]])
+def test_replicators_start_from_what_a_mixture_holds_and_from_nothing_else(shares: list[float]) -> None:
+    payoffs = np.stack([np.eye(2), -np.eye(2)])
+    try:
+        marginals = product([(0, 1), (0, 1)], [shares, shares]).marginals
+    except PlanError as error:
+        with pytest.raises(PlanError) as refusal:
+            solvers.projected_replicator(payoffs, start=[shares, shares])  # type: ignore[list-item]
+        assert str(error) in str(refusal.value)  # which says what is wrong with them
+    else:
+        solvers.projected_replicator(payoffs, 1, start=marginals)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"confidence": 1.0}, "confidence=1.0, half_width=None: confidence must be between 0 and 1"),
+        ({"confidence": 0.0}, "confidence=0.0"),
+        ({"confidence": float("nan")}, "confidence=nan"),
+        ({"half_width": -0.1, "max_episodes": 200}, "half_width=-0.1: .* half_width at least 0"),
+        ({"half_width": float("nan"), "max_episodes": 200}, "half_width=nan"),
+    ],
+)
+def test_an_evaluator_refuses_intervals_that_none_can_have(vec: Any, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Evaluator(vec, PolicyPool(), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("seat", "memory", "message"),
+    [
+        (2, 100.0, "seat=2 is not one of 2 seats; use 0 to 1"),
+        (-1, 100.0, "seat=-1 is not one of 2 seats"),
+        (0, 0.0, "memory=0.0 is not a number of episodes; use more than 0"),
+        (0, -5.0, "memory=-5.0"),
+        (0, float("nan"), "memory=nan"),
+    ],
+)
+def test_prioritized_refuses_seats_and_memories_that_are_none(seat: int, memory: float, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        Prioritized(seat, 0, [(1, 2)], memory=memory)
+    assert Prioritized(1, 0, [(1,)], memory=float("inf"), seed=1).assign([0]) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share": 0.0}, "share=0.0 of 2 learners"),
+        ({"share": float("nan")}, "share=nan of 2 learners"),
+        ({"share": float("inf")}, "share=inf of 2 learners"),
+        ({"factors": ()}, "factors is empty; pass at least one factor"),
+    ],
+)
+def test_a_population_that_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
+    generations = population_based_training(PolicyPool(), {-1: {}, -2: {}}, lambda member: 0.0, **changes)
+    with pytest.raises(PlanError, match=message):
+        next(generations)
