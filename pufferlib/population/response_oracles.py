@@ -19,7 +19,7 @@ from pufferlib.layout import observation_layout
 from pufferlib.models import Origin
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES, SequenceForm
-from pufferlib.population.games.trees import Game, load_game
+from pufferlib.population.games.trees import Game, decisions_of, load_game
 from pufferlib.population.matchmaking import Mixture, product
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
@@ -255,19 +255,26 @@ class ExactOracle(Oracle, ImprovingOracle):
 
     game: a Game, or its name for ``load_game``. pool: the pool for the policies; by default, a new one in memory. rate:
     the weight of the best response that ``improve`` mixes into a learner, above 0 and at most 1. max_nodes: see
-    ``SequenceForm``.
+    ``SequenceForm``. observation: "index", or "tensor" if the pool's learnt policies read the game's tensors; see
+    ``GameEnv``.
 
     New policies are ``Tabular``, so they can also play in a ``GameEnv``; a seat's first policy plays all legal actions
     with equal probability. Seats are the game's players, named player_0, player_1, … in the pool. Only a mixture's
     marginals are used. The pool may also hold other policies, such as learnt ones: any stateless policy that plays in
-    ``GameEnv(game, observation="index")`` is evaluated exactly, from its action probabilities in each information
+    ``GameEnv(game, observation=observation)`` is evaluated exactly, from its action probabilities in each information
     state.
 
-    Raises PlanError for an invalid rate, and the errors of ``load_game`` and ``SequenceForm``.
+    Raises PlanError for an invalid rate, and the errors of ``load_game``, ``SequenceForm`` and ``GameEnv``.
     """
 
     def __init__(
-        self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0, max_nodes: int = MAX_NODES
+        self,
+        game: str | Game,
+        pool: PolicyPool | None = None,
+        *,
+        rate: float = 1.0,
+        max_nodes: int = MAX_NODES,
+        observation: str = "index",
     ) -> None:
         if not 0 < rate <= 1:
             raise PlanError(f"rate={rate} is out of range; use a number above 0 and at most 1")
@@ -275,6 +282,9 @@ class ExactOracle(Oracle, ImprovingOracle):
         self.form = SequenceForm(self._game, max_nodes=max_nodes)
         self.pool = PolicyPool() if pool is None else pool
         self.rate = rate
+        # With indices, it enumerates the game again, so it is made only if a policy needs it.
+        self._env = None if observation == "index" else GameEnv(self._game, observation)
+        self._rows: Array | None = None  # the observations in all information states, computed when first needed
         self._plans: dict[tuple[int, str], Array] = {}  # by seat and digest
 
     def table(self) -> PayoffTable:
@@ -334,13 +344,16 @@ class ExactOracle(Oracle, ImprovingOracle):
         """
         if self.pool.origin(policy).policy == TABULAR.policy:
             return self.pool.weights(policy)["table"].numpy()
-        env = GameEnv(self._game, "index")
+        env = self._env = self._env or GameEnv(self._game, "index")
         layout = observation_layout(env.observation_space("player_0"))
-        states = enumerate(self.form.legal.astype(np.int64))
-        rows = np.stack([layout.flatten({"action_mask": legal, "state": state}) for state, legal in states])
+        if self._rows is None:
+            self._rows = np.zeros((self.form.num_states, *layout.shape), layout.dtype)
+            for player, state in decisions_of(self._game):
+                index = self.form.index[player, state.information_state_string(player)]
+                self._rows[index] = layout.flatten(env.observation_of(state, player))
         with torch.inference_mode():
             actor = self.pool.actor(policy, layout, env.action_space("player_0"))
-            distribution, _, _ = actor(torch.from_numpy(rows))
+            distribution, _, _ = actor(torch.from_numpy(self._rows))
         chances = distribution.log_probs[0].double().exp().numpy() * self.form.legal
         return np.asarray(chances / chances.sum(1, keepdims=True))
 

@@ -23,7 +23,7 @@ from pufferlib.population import (
     solvers,
 )
 from pufferlib.population.games import GameEnv, KuhnPoker, SequenceForm, load_game
-from pufferlib.population.games.trees import KuhnState
+from pufferlib.population.games.trees import KuhnState, decisions_of, tensor_of
 
 pytestmark = pytest.mark.beside
 
@@ -154,6 +154,20 @@ def test_games_are_pettingzoo_environments_of_turns(game: str) -> None:
         env.step(dict.fromkeys(env.agents, 9))
 
 
+@pytest.mark.parametrize(("game", "form"), [("kuhn_poker", KUHN), ("leduc_poker", LEDUC)])
+def test_tensors_tell_information_states_apart(game: str, form: SequenceForm) -> None:
+    """Each information state has one state here, and no two of a player's have the same observation."""
+    env = GameEnv(game, observation="tensor")
+    seen: dict[Any, int] = {}
+    for player, state in decisions_of(env.game):
+        observation = env.observation_of(state, player)
+        assert env.observation_space("player_0").contains(observation)
+        assert (observation["action_mask"].astype(bool) == form.legal[len(seen)]).all()
+        seen[observation["state"].tobytes()] = index = form.index[player, state.information_state_string(player)]
+        assert index == len(seen) - 1
+    assert len(seen) == form.num_states
+
+
 @pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_sampled_payoffs_are_the_exact_ones(backend: str) -> None:
     """The same policies, computed in sequence form and played through emulation, VecEnv and router."""
@@ -278,3 +292,24 @@ def test_openspiels_games_are_environments() -> None:
                 vec.step(masks.argmax(1))
     with pytest.raises(RegistryError, match="no_such_game"):
         load_game("no_such_game")
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", ["kuhn_poker", "leduc_poker"])
+def test_our_games_have_openspiels_tensors(name: str) -> None:
+    """In all states: of both players, whoever is to act."""
+    pyspiel = pytest.importorskip("pyspiel")
+    game, theirs = load_game(name), pyspiel.load_game(name)
+    assert tensor_of(game) == tensor_of(theirs)
+    waiting, num = [(game.new_initial_state(), theirs.new_initial_state())], 0
+    while waiting:
+        state, other = waiting.pop()
+        if state.is_chance_node():
+            actions = [action for action, _ in state.chance_outcomes()]
+        else:
+            actions = [] if state.is_terminal() else list(state.legal_actions())
+            num += 1
+            for player in (0, 1):
+                assert list(state.information_state_tensor(player)) == other.information_state_tensor(player)
+        waiting += [(state.child(action), other.child(action)) for action in actions]
+    assert num > {"kuhn_poker": 50, "leduc_poker": 9000}[name]

@@ -23,10 +23,12 @@ from pufferlib.errors import PlanError
 from pufferlib.models import MLP, Actor, Origin
 from pufferlib.population import (
     Coordinator,
+    Evaluator,
     ExactOracle,
     Fixed,
     LearnerView,
     Mixture,
+    PayoffTable,
     PolicyPool,
     RemoteOracle,
     Router,
@@ -275,6 +277,28 @@ def test_learnt_policies_are_measured_by_what_they_do() -> None:
     second = exact.initial(1)
     values = [exact.nash_conv(product([(policy,), (second,)], [[1.0], [1.0]])) for policy in (learnt, table)]
     assert abs(values[0] - values[1]) < 1e-6
+
+
+def test_networks_that_read_tensors_are_measured_by_what_they_pay() -> None:
+    """Against uniform play, in both seats of Kuhn poker: what is computed is what episodes come to."""
+    exact = ExactOracle("kuhn_poker", observation="tensor")
+    env = partial(GameEnv, "kuhn_poker", observation="tensor")
+    with pufferlib.make(env, num_envs=64, seed=1) as vec:
+        ids = []
+        for seat in (0, 1):
+            with torch.random.fork_rng():
+                torch.manual_seed(seat)
+                network = Origin("mlp").actor(vec.observation_layout, vec.single_action_space).policy
+                torch.nn.init.normal_(network.actor[-1].weight)
+            ids.append(exact.pool.add(network, Origin("mlp"), f"player_{seat}"))
+        table = PayoffTable(2, [[policy] for policy in ids])
+        Evaluator(vec, exact.pool, min_episodes=2000, seed=1)(table)
+    computed = PayoffTable(2, table.populations)
+    exact.evaluate(computed)
+    assert abs(computed.means[0, 0, 0]) > 0.05  # they play differently
+    assert np.abs(computed.means - table.means).max() < table.half_widths(1 - 1e-6).max()
+    with pytest.raises(PlanError, match="observation='tensors' is not available"):
+        ExactOracle("kuhn_poker", observation="tensors")
 
 
 # --------------------------------------------------------------------------------------------------------- self-play

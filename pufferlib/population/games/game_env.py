@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from pufferlib.errors import ActionError, PlanError
 from pufferlib.population.games.sequence_form import SequenceForm
-from pufferlib.population.games.trees import Game, load_game, tensor_of
+from pufferlib.population.games.trees import Game, KuhnPoker, LeducPoker, load_game, tensor_of
 
 __all__ = ["GameEnv"]
 
@@ -30,7 +30,7 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     game: a Game, or its name for ``load_game``.
     observation: "tensor", the game's information state tensor or, if it has none, its observation tensor; or "index",
         the number of the information state (``SequenceForm.index``; 0 for players who do not act), which ``Tabular``
-        reads. By default, "tensor" if the game has either tensor, else "index".
+        reads. By default, "index" for our own Kuhn and Leduc poker and for games without tensors, else "tensor".
     render_mode: if "ansi", ``render`` returns the game's state as text, including information that is hidden from
         players.
 
@@ -51,7 +51,8 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.render_mode = render_mode
         self.game: Any = load_game(game) if isinstance(game, str) else game
         tensor = tensor_of(self.game)
-        observation = observation or ("index" if tensor is None else "tensor")
+        is_small = isinstance(self.game, (KuhnPoker, LeducPoker))
+        observation = observation or ("index" if tensor is None or is_small else "tensor")
         if observation not in ("tensor", "index") or (observation == "tensor" and tensor is None):
             raise PlanError(
                 f'observation={observation!r} is not available; use "index" or, if the game has tensors, "tensor"'
@@ -122,20 +123,21 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def _observe(self) -> dict[str, Any]:
         current_player = None if self._state.is_terminal() else self._state.current_player()
         return {
-            agent: self._observation(player, player == current_player)
+            agent: self.observation_of(self._state, player, player == current_player)
             for player, agent in enumerate(self.possible_agents)
         }
 
-    def _observation(self, player: int, can_act: bool) -> dict[str, Any]:
+    def observation_of(self, state: Any, player: int, can_act: bool = True) -> dict[str, Any]:
+        """Return a player's observation of a state of the game. can_act: whether the player is to act in it."""
         mask = np.zeros(self._num_actions, np.int64 if self._tensor is None else np.float32)
         if can_act:
-            mask[self._state.legal_actions()] = 1
+            mask[state.legal_actions()] = 1
         if self._tensor is not None:
             shape, method = self._tensor
             # Some games have no tensor in terminal states.
-            values = np.zeros(shape) if self._state.is_terminal() else getattr(self._state, method)(player)
+            values = np.zeros(shape) if state.is_terminal() else getattr(state, method)(player)
             return {"action_mask": mask, "state": np.array(values, np.float32).reshape(shape)}
-        index = self.form.index[player, self._state.information_state_string(player)] if can_act else 0
+        index = self.form.index[player, state.information_state_string(player)] if can_act else 0
         return {"action_mask": mask, "state": index}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from pufferlib.errors import MissingExtra, RegistryError
 from pufferlib.util.suggestions import near
 
-__all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "load_game", "tensor_of"]
+__all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "decisions_of", "load_game", "tensor_of"]
 
 CHANCE, OVER = -1, -4  # current_player() of chance nodes and of terminal ones, as in OpenSpiel
 
@@ -63,16 +64,38 @@ def load_game(name: str) -> Game:
 
 
 def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
-    """Return the shape of an OpenSpiel game's tensors, and the name of the state method that returns them.
+    """Return the shape of a game's tensors, and the name of the state method that returns them for a player.
 
     These are information state tensors if the game provides them, else observation tensors. Returns None if it provides
-    neither, and for a game that is not OpenSpiel's.
+    neither. A game provides tensors if its type says so, as those of OpenSpiel's games do, or else if it has a method
+    ``information_state_tensor_shape`` or ``observation_tensor_shape``.
     """
     game_type = game.get_type() if hasattr(game, "get_type") else None
     for kind in ("information_state", "observation"):
-        if game_type is not None and getattr(game_type, f"provides_{kind}_tensor"):
-            return tuple(getattr(game, f"{kind}_tensor_shape")()), f"{kind}_tensor"
+        shape_method = f"{kind}_tensor_shape"
+        provided = game_type is None or getattr(game_type, f"provides_{kind}_tensor")
+        if provided and hasattr(game, shape_method):
+            return tuple(getattr(game, shape_method)()), f"{kind}_tensor"
     return None
+
+
+def decisions_of(game: Game) -> Iterator[tuple[int, Any]]:
+    """Yield the first state in each information state of a game's tree as (player, state), in depth-first order."""
+    known: set[tuple[int, str]] = set()
+    waiting = [game.new_initial_state()]
+    while waiting:
+        state = waiting.pop()
+        if state.is_terminal():
+            continue
+        if state.is_chance_node():
+            actions: Sequence[int] = [action for action, _ in state.chance_outcomes()]
+        else:
+            player, actions = state.current_player(), state.legal_actions()
+            key = (player, state.information_state_string(player))
+            if key not in known:
+                known.add(key)
+                yield player, state
+        waiting.extend(state.child(action) for action in reversed(actions))
 
 
 class _Poker:
@@ -80,6 +103,9 @@ class _Poker:
 
     card_names: tuple[str, ...]
     action_names: tuple[str, ...]
+    num_rounds: int
+    most_actions: int  # of both players in a round
+    recorded: tuple[int, int]  # the actions that a tensor shows
 
     def __init__(self, cards: tuple[int, ...] = (), played: tuple[tuple[int, ...], ...] = ((),)) -> None:
         self.cards, self.played = cards, played
@@ -106,12 +132,35 @@ class _Poker:
         cards = (self.cards[player : player + 1], self.cards[2:])
         return f"{cards}{self.played}"
 
+    def information_state_tensor(self, player: int) -> tuple[float, ...]:
+        """Return the same information as zeros and ones, in OpenSpiel's layout.
+
+        The layout is: one-hot vectors of the player, the player's card and, if the game has one, the public card; then
+        two elements for each action that can be played in a round, one for each action of ``recorded``.
+        """
+        return _tensor(type(self), player, self.cards[player : player + 1], self.cards[2:], self.played)
+
     def __str__(self) -> str:
         """Return the whole state as text, including hidden cards."""
         cards = [f"player_{player} {self.card_names[card]}" for player, card in enumerate(self.cards[:2])]
         cards += [f"both {self.card_names[card]}" for card in self.cards[2:]]
         rounds = [" ".join(self.action_names[action] for action in played) for played in self.played]
         return ", ".join(cards) + "".join(f" | {actions}" for actions in rounds if actions)
+
+
+@lru_cache(maxsize=1 << 12)  # all of Leduc poker's
+def _tensor(
+    state_class: type[_Poker], player: int, card: tuple[int, ...], public: tuple[int, ...], played: Any
+) -> tuple[float, ...]:
+    num_cards, num_rounds = len(state_class.card_names), state_class.num_rounds
+    shown = [card, *([public] if num_rounds > 1 else [])]
+    bits = [float(seat == player) for seat in range(2)]
+    bits += [float(number in cards) for cards in shown for number in range(num_cards)]
+    for round_index in range(num_rounds):
+        actions = played[round_index] if round_index < len(played) else ()
+        for number in range(state_class.most_actions):
+            bits += [float(actions[number : number + 1] == (action,)) for action in state_class.recorded]
+    return tuple(bits)
 
 
 class KuhnState(_Poker):
@@ -122,6 +171,7 @@ class KuhnState(_Poker):
 
     card_names = ("jack", "queen", "king")
     action_names = ("pass", "bet")
+    num_rounds, most_actions, recorded = 1, 3, (0, 1)
 
     def current_player(self) -> int:
         if len(self.cards) < 2:
@@ -165,6 +215,9 @@ class KuhnPoker:
     def num_distinct_actions(self) -> int:
         return 2
 
+    def information_state_tensor_shape(self) -> tuple[int]:
+        return (11,)
+
 
 FOLD, CALL, RAISE = range(3)
 RAISES = (2, 4)  # chips per raise, by round
@@ -181,6 +234,7 @@ class LeducState(_Poker):
 
     card_names = ("jack", "jack", "queen", "queen", "king", "king")
     action_names = ("fold", "call", "raise")
+    num_rounds, most_actions, recorded = 2, 4, (CALL, RAISE)  # a fold ends the game
 
     def current_player(self) -> int:
         if len(self.cards) < 2:
@@ -241,3 +295,6 @@ class LeducPoker:
 
     def num_distinct_actions(self) -> int:
         return 3
+
+    def information_state_tensor_shape(self) -> tuple[int]:
+        return (30,)
