@@ -2,12 +2,11 @@
 
     python -m benchmarks.ray_scale [--repeats 3] [--seconds 0.5] [--plot]
 
-Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine, through Ray alone; fits
-``ray_model`` to those on one node; compares its forecasts with the speed of two and three nodes, with environments that
-sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` the backend sends small
-calls around Ray, which is not simulated.) Writes benchmarks/results/ray_scale.json, and from it
-docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Takes two to four minutes; --plot only draws and writes
-from existing results.
+Measures calls to one actor with local workers, as the backend ships them: small ones over its own sockets, large ones
+through Ray. Fits ``ray_model`` to these, whose environments do nothing. Compares its forecasts with the speed of one,
+two and three nodes of one machine, with environments that sleep, none of which the fit has seen. Then simulates 1 to
+1,000 nodes. Writes benchmarks/results/ray_scale.json, and from it docs/benchmarks/ray_scale.png and the tables of
+docs/ray.md. Takes four minutes; --plot only draws and writes from existing results.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import pufferlib
 from benchmarks.envs import PlainEnv
 from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
-from benchmarks.ray_model import Arrangement, Costs, Forecast, fitted, simulate
+from benchmarks.ray_model import Arrangement, Call, Costs, Forecast, Model, fitted, simulate
 from benchmarks.report import PLOTS, RESULTS, ROOT
 from benchmarks.revisions import version
 from pufferlib.telemetry.durations import seconds_text
@@ -40,14 +39,20 @@ __all__ = ["learner_bound", "plot", "scenarios", "texts"]
 STORED = RESULTS / "ray_scale.json"
 PICTURE = PLOTS / "ray_scale.png"
 PAGE = ROOT / "docs" / "ray.md"
-NBYTES = {"small": 32, "large": 4 * 84 * 84}  # of an observation
-ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # per actor, for measured calls
+# Environments per actor of the fitted calls, by observation and number of workers. (Nested ones have 1.1 kB.)
+CALLS = {
+    ("small", 1): (1, 2, 4, 8, 16, 32, 64, 128),
+    ("small", 4): (4, 16, 64),
+    ("nested", 1): (8, 32, 64, 128),
+    ("large", 1): (1, 2, 4, 8, 32),
+    ("large", 4): (8, 32),
+}
 SLEEP_S = 1e-3
 NUM_NODES = (1, 2, 3)
-SLEEPERS = (1, 8, 32, 128)  # environments per actor, whose steps sleep
-POOLED = (8, 32)  # the same in a pool with one actor's rows in a batch
+SLEEPERS = ((1, 1), (8, 1), (8, 4), (32, 4), (128, 4))  # environments and workers per actor, whose steps sleep
+POOLED = ((8, 1), (32, 4))  # the same in a pool: with as many environments in a batch as an actor has
 SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # simulated nodes
-BOUND = 0.9  # of the learner's time, from which on it is the bottleneck
+BOUND, FULL = 0.9, 0.998  # of the learner's time: from which on it is the bottleneck, and has none left
 
 
 def main() -> None:
@@ -87,26 +92,28 @@ def measured(options: Any) -> dict[str, Any]:
         for num_nodes in NUM_NODES:
             cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # for an actor: the head has no CPU
             if num_nodes == 1:
-                for kind, counts in ENVS.items():
+                for (kind, num_workers), counts in CALLS.items():
                     for envs in counts:
                         creator = functools.partial(PlainEnv, kind)
-                        figures = played(creator, cluster.address, 1, envs, envs, options)
-                        report["calls"].append({"envs": envs, "obs_nbytes": NBYTES[kind], **figures})
+                        figures = played(creator, cluster.address, 1, envs, num_workers, envs, options)
+                        report["calls"].append({"envs": envs, "workers": num_workers, **figures})
                         print(json.dumps(report["calls"][-1]), flush=True)
-            for batch_calls, counts in ((num_nodes, SLEEPERS), *([(1, POOLED)] if num_nodes > 1 else [])):
-                for envs in counts:
-                    creator = functools.partial(PlainEnv, mean_s=SLEEP_S, kind="sleep")
-                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, options)
-                    where = {"nodes": num_nodes, "envs": envs, "batch_calls": batch_calls}
-                    report["nodes"].append({**where, **figures})
-                    print(json.dumps(report["nodes"][-1]), flush=True)
+            pooled = [(*sizes, sizes[0]) for sizes in POOLED] if num_nodes > 1 else []
+            for envs, num_workers, batch in (*((*sizes, num_nodes * sizes[0]) for sizes in SLEEPERS), *pooled):
+                creator = functools.partial(PlainEnv, mean_s=SLEEP_S, kind="sleep")
+                figures = played(creator, cluster.address, num_nodes, envs, num_workers, batch, options)
+                where = {"nodes": num_nodes, "envs": envs, "workers": num_workers, "batch": batch}
+                report["nodes"].append({**where, **figures})
+                print(json.dumps(report["nodes"][-1]), flush=True)
     finally:
         cluster.shutdown()
     return report
 
 
-def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, options: Any) -> dict[str, Any]:
-    """Return the seconds per call (of a batch over its calls), of the driver's thread per call, and of a step."""
+def played(
+    creator: Any, address: str, num_actors: int, envs: int, num_workers: int, batch_size: int, options: Any
+) -> dict[str, Any]:
+    """Return the seconds per batch, the driver thread's CPU seconds per batch, a step's seconds, and a row's bytes."""
     with pufferlib.make(
         creator,
         backend="ray",
@@ -114,7 +121,7 @@ def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: i
         num_workers=num_actors,
         batch_size=batch_size,
         seed=1,
-        backend_kwargs={"address": address},
+        backend_kwargs={"address": address, "local_workers": num_workers},
     ) as vec:
         actions = np.zeros(batch_size, np.int64)
         vec.async_reset()
@@ -124,8 +131,9 @@ def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: i
         vec.stats(reset=True)
         timings = [play_for(vec, actions, options.seconds) for _ in range(options.repeats)]
         step_s = float(vec.stats().step.mean_s)
-    calls, drivers = ([timing[column] / batch_size * envs for timing in timings] for column in (0, 1))
-    return {"call_s": spread_of(calls), "driver_s": spread_of(drivers), "step_s": step_s}
+        obs_nbytes = vec.observation_layout.nbytes
+    batches, drivers = ([timing[column] for timing in timings] for column in (0, 1))
+    return {"batch_s": spread_of(batches), "driver_s": spread_of(drivers), "step_s": step_s, "obs_nbytes": obs_nbytes}
 
 
 def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[float, float]:
@@ -145,47 +153,59 @@ def spread_of(values: list[float]) -> dict[str, float]:
 # ---------------------------------------------------------------------------------------------------- modelling
 
 
-def costs_of(report: Mapping[str, Any]) -> Costs:
-    """Fit the model to the calls on one node."""
-    calls = report["calls"]
-    of = [(call["envs"], call["obs_nbytes"]) for call in calls]
-    driver_seconds = [call["driver_s"]["median"] for call in calls]
-    rest = [
-        max(1e-9, call["call_s"]["median"] - driver_s) for call, driver_s in zip(calls, driver_seconds, strict=True)
-    ]
-    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (driver_seconds, rest)))
+def model_of(report: Mapping[str, Any]) -> Model:
+    """Fit the model to the calls on one node: those over a socket, and those through Ray."""
+    return Model(*(_costs_of(report, is_direct) for is_direct in (True, False)))
+
+
+def _costs_of(report: Mapping[str, Any], is_direct: bool) -> Costs:
+    drivers, rests = [], []
+    for point in report["calls"]:
+        call = Call(point["envs"], point["workers"], point["obs_nbytes"])
+        if call.is_direct == is_direct:
+            driver_s = point["driver_s"]["median"]
+            drivers.append((call, driver_s))
+            rests.append((call, max(1e-9, point["batch_s"]["median"] - driver_s)))
+    return Costs(fitted(drivers), fitted(rests))
 
 
 def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], float, float]]:
     """Yield each measured point with sleeping environments, its steps per second, and the forecast of these."""
-    costs = costs_of(report)
+    model = model_of(report)
     for point in report["nodes"]:
-        batch_calls = point["batch_calls"]
         arrangement = Arrangement(
-            point["nodes"], point["envs"], NBYTES["small"], point["step_s"], batch_calls=batch_calls,
-            cores=report["cores"],
+            point["nodes"], point["envs"], point["obs_nbytes"], point["step_s"], num_workers=point["workers"],
+            batch_envs=point["batch"], cores=report["cores"],
         )  # fmt: skip
-        yield point, point["envs"] / point["call_s"]["median"], simulate(costs, arrangement).steps_per_s
+        yield point, point["batch"] / point["batch_s"]["median"], simulate(model, arrangement).steps_per_s
 
 
 def scenarios() -> dict[str, Arrangement]:
-    """Return the simulated scenarios by name. A node has 16 cores; a batch holds the first half of the answers."""
-    node = Arrangement(1, 256, NBYTES["small"], 1e-3, side_by_side=16, learner_s=1e-6)
+    """Return the simulated scenarios by name. A node has 16 cores; a batch holds the first half of the environments."""
+    node = Arrangement(1, 256, 32, 1e-3, num_workers=16, learner_s=1e-6)
     return {
         "256 envs an actor": node,
         "16 envs an actor": node._replace(envs_per_actor=16),
-        "256 envs, 28 KiB rows": node._replace(obs_nbytes=NBYTES["large"]),
+        "256 envs, 28 KiB rows": node._replace(obs_nbytes=4 * 84 * 84),
         "256 envs, learner of 10 µs a step": node._replace(learner_s=1e-5),
         "rollouts of 32 steps a call": node._replace(steps_per_call=32),
     }
 
 
-def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
-    """Return the forecast of a scenario for each number of nodes."""
-    return [
-        simulate(costs, scenario._replace(num_actors=num, batch_calls=max(1, num // 2)), num_calls=4 * num + 400)
-        for num in SIZES
-    ]
+def over_nodes(model: Model, scenario: Arrangement) -> list[Forecast]:
+    """Return the forecast of a scenario for each number of nodes.
+
+    Once the driver's thread has no time left, more nodes change nothing, and are not simulated.
+    """
+    forecasts: list[Forecast] = []
+    for num in SIZES:
+        if forecasts and forecasts[-1].busy > FULL:
+            forecasts.append(forecasts[-1])
+            continue
+        batch_envs = max(1, num * scenario.envs_per_actor // 2)
+        arrangement = scenario._replace(num_actors=num, batch_envs=batch_envs)
+        forecasts.append(simulate(model, arrangement, num_calls=4 * num + 400))
+    return forecasts
 
 
 def learner_bound(forecasts: list[Forecast]) -> int | None:
@@ -198,29 +218,31 @@ def learner_bound(forecasts: list[Forecast]) -> int | None:
 
 def texts(report: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables of docs/ray.md, by the names of their marks."""
-    costs = costs_of(report)
+    model = model_of(report)
     about = (
         f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`; "
         f"{report['date']}."
     )
-    errors = [abs(forecast / reached - 1) for _, reached, forecast in comparisons(report)]
-    cost = ["| | a call | an environment in it | 1 KiB of rows |", "| --- | ---: | ---: | ---: |"]
-    for name, part in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
-        cells = (seconds_text(value) for value in (part.call_s, part.env_s, 1024 * part.byte_s))
-        cost.append(f"| {name} | {' | '.join(cells)} |")
+    compared = list(comparisons(report))
+    errors = [abs(forecast / reached - 1) for _, reached, forecast in compared]
+    cost = ["| | a call | a worker in it | an environment in it | 1 KiB of rows |", "| --- |" + " ---: |" * 4]
+    for way, costs in (("over a socket", model.direct), ("through Ray", model.through_ray)):
+        for name, part in (("the learner's thread", costs.driver), ("the way and the actor", costs.rest)):
+            cells = (seconds_text(value) for value in (part.call_s, part.worker_s, part.env_s, 1024 * part.byte_s))
+            cost.append(f"| {way}: {name} | {' | '.join(cells)} |")
     reached_lines = [
-        "| nodes | environments a node | a batch | steps a second (min – max) | forecast | error |",
-        "| ---: | ---: | --- | ---: | ---: | ---: |",
+        "| nodes | environments a node | workers a node | a batch | steps a second (min – max) | forecast | error |",
+        "| ---: | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    for point, reached, forecast in comparisons(report):
-        low, high = (point["envs"] / point["call_s"][name] for name in ("max", "min"))
-        batch = "of all" if point["batch_calls"] == point["nodes"] else "of one"
+    for point, reached, forecast in compared:
+        low, high = (point["batch"] / point["batch_s"][name] for name in ("max", "min"))
+        batch = "of all" if point["batch"] == point["nodes"] * point["envs"] else "of one"
         figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {forecast:,.0f} | {forecast / reached - 1:+.0%}"
-        reached_lines.append(f"| {point['nodes']} | {point['envs']} | {batch} | {figures} |")
+        reached_lines.append(f"| {point['nodes']} | {point['envs']} | {point['workers']} | {batch} | {figures} |")
     ahead = ["| | " + " | ".join(f"{num:,}" for num in (1, 10, 100, 1000)) + " | learner-bound from |"]
     ahead.append("| --- |" + " ---: |" * 5)
     for name, scenario in scenarios().items():
-        forecasts = over_nodes(costs, scenario)
+        forecasts = over_nodes(model, scenario)
         cells = [f"{forecasts[SIZES.index(num)].steps_per_s:,.0f}" for num in (1, 10, 100, 1000)]
         bound = learner_bound(forecasts)
         ahead.append(f"| {name} | {' | '.join(cells)} | {'more' if bound is None else f'{bound:,} nodes'} |")
@@ -238,30 +260,32 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    costs = costs_of(report)
+    model = model_of(report)
     drawing = Figure(figsize=(11, 4.4), layout="constrained")
     FigureCanvasAgg(drawing)
     left, right = drawing.subplots(1, 2)
-    for number, nbytes in enumerate(NBYTES.values()):
-        points = [point for point in report["calls"] if point["obs_nbytes"] == nbytes]
+    calls = [point for point in report["calls"] if point["workers"] == 1]
+    for number, nbytes in enumerate(sorted({point["obs_nbytes"] for point in calls})):
+        points = [point for point in calls if point["obs_nbytes"] == nbytes]
         envs = [point["envs"] for point in points]
         us = {
-            name: [1e6 * point["call_s"][name] / point["envs"] for point in points] for name in ("median", "min", "max")
+            name: [1e6 * point["batch_s"][name] / point["envs"] for point in points]
+            for name in ("median", "min", "max")
         }
         bars = np.abs(np.array([us["min"], us["max"]]) - us["median"])
         left.errorbar(envs, us["median"], bars, fmt="o", color=f"C{number}", capsize=3, label=f"{nbytes:,} bytes")
-        grid = np.geomspace(1, max(envs), 50)
-        left.plot(grid, [1e6 * total(costs, count, nbytes) / count for count in grid], color=f"C{number}")
+        grid = [int(count) for count in np.unique(np.geomspace(1, max(envs), 50).round())]
+        left.plot(grid, [1e6 * total(model, Call(count, 1, nbytes)) / count for count in grid], color=f"C{number}")
     left.set(xscale="log", yscale="log", xlabel="environments an actor", ylabel="µs an environment's step")
     left.set_title("A call of one actor: measured, and as fitted", fontsize=10)
     for number, (name, scenario) in enumerate(scenarios().items()):
-        forecasts = over_nodes(costs, scenario)
+        forecasts = over_nodes(model, scenario)
         right.plot(SIZES, [forecast.steps_per_s for forecast in forecasts], color=f"C{number}", marker=".", label=name)
         bound = learner_bound(forecasts)
         if bound is not None:
             right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
     right.set(xscale="log", yscale="log", xlabel="nodes of 16 cores, steps of 1 ms", ylabel="steps a second")
-    right.set_title("Actors stepping through Ray, forecast; a square: the learner's thread is full", fontsize=10)
+    right.set_title("Pools over Ray, forecast; a square: the learner's thread is full", fontsize=10)
     for panel in (left, right):
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
@@ -270,9 +294,9 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
     drawing.savefig(path, dpi=110, format="png")
 
 
-def total(costs: Costs, envs: float, nbytes: int) -> float:
-    driver, rest = (cost.of(envs, nbytes) for cost in costs)
-    return driver + rest
+def total(model: Model, call: Call) -> float:
+    """Return the seconds of a call, by the model."""
+    return sum(cost.of(*call) for cost in (model.direct if call.is_direct else model.through_ray))
 
 
 if __name__ == "__main__":

@@ -301,6 +301,24 @@ def test_networks_that_read_tensors_are_measured_by_what_they_pay() -> None:
         ExactOracle("kuhn_poker", observation="tensors")
 
 
+def test_a_network_learns_most_of_what_uniform_play_of_leduc_leaves_to_gain() -> None:
+    """The short form of benchmarks/learned_oracles.py: one response by PPO, from new weights."""
+    exact = ExactOracle("leduc_poker", observation="tensor")
+    env = partial(GameEnv, "leduc_poker", observation="tensor")
+    config = ppo.Config(total_steps=6_000, gamma=1.0, learning_rate=0.01, rollout_length=8, num_minibatches=2, seed=1)
+    with pufferlib.make(env, num_envs=64, seed=1, as_torch=True) as vec:
+        oracle = LearnedOracle(vec, exact.pool, config, warm=False)
+        uniform = [oracle.initial(seat) for seat in (0, 1)]  # nearly
+        mixture = product([(policy,) for policy in uniform], [[1.0], [1.0]])
+        response = oracle.respond(0, mixture)
+    plans = exact.plans(mixture)
+    best, _ = exact.form.best_response(0, plans)
+    before = exact.form.values(plans)[0]
+    plans[0] = exact._plan(0, response)
+    assert abs(before) < 0.2 and best > 2.0
+    assert exact.form.values(plans)[0] > 0.6 * best
+
+
 # --------------------------------------------------------------------------------------------------------- self-play
 
 
