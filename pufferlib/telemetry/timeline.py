@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["NUM_BUCKETS", "Recorded", "Recording", "Stopwatch", "bucket_edges", "bucket_of", "shared_arrays"]
+__all__ = ["NUM_BUCKETS", "Recorded", "Stopwatch", "Timeline", "bucket_edges", "bucket_of", "shared_arrays"]
 
 STEP, RESET = 0, 1
 WEIGHT, SUM, SQUARES, MAX = 0, 1, 2, 3
@@ -148,7 +148,7 @@ class Recorded(NamedTuple):
     parent_queued_s: float
 
 
-class Recording:
+class Timeline:
     """The parent's side of telemetry: all arrays, and their values at the beginning of the period.
 
     arrays: the ``shared_arrays``, by name. pids: each worker's process id, 0 for a worker without its own process; kept

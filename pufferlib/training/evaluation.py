@@ -34,7 +34,7 @@ from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.models import Actor, SavedPolicy, read_policy
 from pufferlib.models.files import POLICY_FILE
 from pufferlib.training.random_policy import Act
-from pufferlib.training.results import Episode, Episodes, labels_of, labels_of_names
+from pufferlib.training.results import Episode, EpisodeCollector, labels_of, labels_of_names
 from pufferlib.training.runs import saying_where
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def evaluate(
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
     num_left = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
-    finished, episodes, num_steps = Episodes(copies > 1, labels_of(vec)), list[Episode](), 0
+    finished, episodes, num_steps = EpisodeCollector(copies > 1, labels_of(vec)), list[Episode](), 0
     # Of the unfinished episodes; each environment has a return per agent.
     returns, lengths = np.zeros((len(num_left), vec.agents_per_env // copies)), np.zeros(len(num_left), np.int64)
     abandoned: set[int] = set()  # copies that play on after their episode was cut

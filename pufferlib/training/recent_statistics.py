@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pufferlib.training.results import NUMBERS, Episode, Episodes, charts
+from pufferlib.training.results import NUMBERS, Episode, EpisodeCollector, charts
 from pufferlib.vectorization.core.messages import crash_cause
 
 NUM_RECENT = 100  # episodes, and values of each scalar, in a mean
@@ -64,7 +64,7 @@ class RecentStatistics:
 
     def reset(self) -> None:
         """Forget the unfinished episodes."""
-        self.finished = Episodes(labels=self.labels)
+        self.finished = EpisodeCollector(labels=self.labels)
 
     def charts(self) -> dict[str, float]:
         """Return ``results.charts`` of the recent episodes, keyed by TensorBoard name.

@@ -45,19 +45,19 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
             )
 
 
-class Lines:
+class Printer:
     """A replacement for rich's console on machines without rich, such as those that only train: it prints lines."""
 
     def print(self, line: str, **_: Any) -> None:
         print(line, flush=True)
 
 
-def default_console() -> Console | Lines:
-    """Return the console to which a run prints: rich's, or ``Lines`` if rich is not installed."""
+def default_console() -> Console | Printer:
+    """Return the console to which a run prints: rich's, or ``Printer`` if rich is not installed."""
     try:
         from rich.console import Console
     except ImportError:
-        return Lines()
+        return Printer()
     return Console(highlight=False, emoji=False)
 
 
@@ -134,7 +134,7 @@ class Report:
                 self.console.print(f"{self.title}  {note}", soft_wrap=True)
         self.since_s = self.start_s = perf_counter()
         self.window.append((self.start_s, self.first_step))
-        if not isinstance(self.console, Lines) and self.console.is_terminal and not self.console.is_dumb_terminal:
+        if not isinstance(self.console, Printer) and self.console.is_terminal and not self.console.is_dumb_terminal:
             from rich.live import Live
 
             self.live = Live(self.dashboard(), console=self.console, auto_refresh=False)

@@ -75,7 +75,7 @@ class Result:
         return mean_score(self.episodes)
 
 
-class Episodes:
+class EpisodeCollector:
     """A collector of finished episodes from infos. Agents may report their scores before an episode's last step."""
 
     def __init__(self, by_copy: bool = False, labels: Sequence[str] = ()) -> None:

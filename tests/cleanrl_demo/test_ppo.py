@@ -16,7 +16,7 @@ from cleanrl_demo.ppo import Config, Rollout, train
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 from pufferlib.training.evaluation import evaluate
-from pufferlib.training.results import Episode, Episodes
+from pufferlib.training.results import Episode, EpisodeCollector
 from pufferlib.training.weights import ALIGNMENT, as_one
 
 pytestmark = pytest.mark.beside
@@ -433,7 +433,7 @@ def test_evaluation_does_not_favour_short_episodes(batch_size):
 
 
 def test_scores_of_agents_are_averaged_over_their_environments_episode():
-    episodes = Episodes()
+    episodes = EpisodeCollector()
     assert episodes.in_batch([{"env_id": 1, "agent_id": 2, "score": 0.0}, {"env_id": 0, "score": 9}]) == []
     end = {"env_id": 1, "env": True, "episode": {"r": 3.0, "l": 7, "t": 0.1}}
     assert episodes.in_batch([end, {"env_id": 1, "agent_id": 3, "score": 1.0}]) == [Episode(1, 3.0, 7, 0.5)]

@@ -21,8 +21,8 @@ from pufferlib.telemetry.timeline import (
     SEND,
     THOUGHT,
     WAITED,
-    Recording,
     Stopwatch,
+    Timeline,
     shared_arrays,
 )
 
@@ -61,12 +61,12 @@ def stats_of(
     num_envs = len(durations)
     backend, num_envs, num_workers, batch_size = plan or ("multiprocessing", num_envs, num_envs, num_envs)
     noted["worker_times"] = np.zeros((num_workers, 8))
-    recording = Recording(noted | {key: np.zeros_like(value) for key, value in noted.items()}, [0] * num_workers)
-    recording.arrays = noted
+    timeline = Timeline(noted | {key: np.zeros_like(value) for key, value in noted.items()}, [0] * num_workers)
+    timeline.arrays = noted
     stopwatch = Stopwatch(noted["times"], noted["histogram"])
     for seconds in resets:
         stopwatch.record_reset(0, seconds)
-    taken = recording.take()
+    taken = timeline.take()
     num_batches = np.size(durations) // batch_size
     period = num_batches * batch_size / steps_per_s
     busy = np.sum(durations) / num_workers

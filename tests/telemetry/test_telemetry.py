@@ -34,8 +34,8 @@ from pufferlib.telemetry.timeline import (
     STEP,
     SUM,
     WEIGHT,
-    Recording,
     Stopwatch,
+    Timeline,
     bucket_edges,
     bucket_of,
 )
@@ -112,36 +112,36 @@ def test_resets_are_all_timed_apart_from_steps() -> None:
 def test_a_period_begins_where_the_last_one_ended() -> None:
     noted = arrays(1)
     stopwatch = Stopwatch(noted["times"], noted["histogram"])
-    recording = Recording(noted, [os.getpid()])
+    timeline = Timeline(noted, [os.getpid()])
     for seconds in (0.1, 0.4, 0.2):
         stopwatch.record(0, seconds)
         stopwatch.record_reset(0, 2 * seconds)
-    recording.parent_times[FILL_MAX] = 7.0
-    recording.parent_times[[NUM_RECV, RETURNED]] = 3, 12.5
-    assert recording.take().times[0, :, MAX].tolist() == [0.4, 0.8]
-    recording.begin()
-    assert recording.parent_times[RETURNED] == 0
+    timeline.parent_times[FILL_MAX] = 7.0
+    timeline.parent_times[[NUM_RECV, RETURNED]] = 3, 12.5
+    assert timeline.take().times[0, :, MAX].tolist() == [0.4, 0.8]
+    timeline.begin()
+    assert timeline.parent_times[RETURNED] == 0
     stopwatch.record(0, 0.3)
     stopwatch.record_reset(0, 0.6)
-    recording.parent_times[NUM_RECV] = 5
-    taken = recording.take()
+    timeline.parent_times[NUM_RECV] = 5
+    taken = timeline.take()
     assert taken.times[0, STEP, :MAX].tolist() == pytest.approx([1, 0.3, 0.09])
     assert 0.3 <= taken.times[0, STEP, MAX] <= 0.3 * 1.25  # an earlier period's was longer: the bucket tells
     assert taken.times[0, RESET, MAX] == pytest.approx(0.6)
     assert taken.histogram.sum() == 1
     assert (taken.parent_times[NUM_RECV], taken.parent_times[FILL_MAX]) == (2, 0)
     stopwatch.record(0, 0.5)
-    assert recording.take().times[0, STEP, MAX] == 0.5
+    assert timeline.take().times[0, STEP, MAX] == 0.5
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")
 def test_cpu_time_is_distinguished_from_sleep() -> None:
-    recording = Recording(arrays(1, 2), [os.getpid(), 0])
+    timeline = Timeline(arrays(1, 2), [os.getpid(), 0])
     start = time.thread_time()
     while time.thread_time() < start + 0.05:
         pass
     time.sleep(0.05)
-    taken = recording.take()
+    taken = timeline.take()
     assert taken.worker_cpu_s[0] == pytest.approx(0.05, abs=0.02)
     assert taken.parent_cpu_s == pytest.approx(0.05, abs=0.02)
     assert math.isnan(taken.worker_cpu_s[1])
@@ -189,16 +189,16 @@ DURATIONS = st.floats(1e-9, 1e3) | st.sampled_from([100e-6, 1e-3, 2.0**22 * 1e-9
 @given(st.lists(st.lists(DURATIONS, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
 def test_figures_could_be_those_of_some_steps(durations: list[list[float]], second_period: bool) -> None:
     noted = arrays(len(durations))
-    stopwatch, recording = Stopwatch(noted["times"], noted["histogram"], 1e-12), Recording(noted, [0])
+    stopwatch, timeline = Stopwatch(noted["times"], noted["histogram"], 1e-12), Timeline(noted, [0])
     if second_period:  # whose longest step is known only roughly
         for env_id in range(len(durations)):
             stopwatch.record(env_id, 2e3)
-        recording.begin()
+        timeline.begin()
     for env_id, row in enumerate(durations):
         for seconds in row:
             stopwatch.left_out[env_id] = 0
             stopwatch.record(env_id, seconds)
-    stats = Stats.of(recording.take(), backend="serial", num_envs=len(durations), num_workers=1, batch_size=1, cores=1)
+    stats = Stats.of(timeline.take(), backend="serial", num_envs=len(durations), num_workers=1, batch_size=1, cores=1)
     for times in (stats.step, stats.env_step):
         slack = 1e-6 * np.abs(times.max_s)
         assert np.all(times.p50_s <= times.p99_s + slack) and np.all(times.p99_s <= times.max_s + slack)
@@ -215,7 +215,7 @@ def test_a_median_of_steps_beyond_the_last_bucket_is_among_them() -> None:
 
 def test_nothing_measured_is_no_error() -> None:
     noted = arrays(3, 2)
-    taken = Recording(noted, [0, 0]).take()
+    taken = Timeline(noted, [0, 0]).take()
     stats = Stats.of(taken, backend="pool", num_envs=3, num_workers=2, batch_size=2, cores=2)
     assert stats.verdict == "nothing to judge yet: play some batches first"
     assert "–" in str(stats)

@@ -68,7 +68,7 @@ def actors() -> set[psutil.Process]:
     processes = set()
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.cmdline()[:1] in [["ray::RolloutActor"], ["ray::RemoteTaskRunner"]]:
+            if process.cmdline()[:1] in [["ray::WorkersActor"], ["ray::RemoteTaskRunner"]]:
                 processes.add(process)
         except psutil.Error:
             continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pufferlib import _native
 from pufferlib.layout.action_values import ActionValues
-from pufferlib.telemetry.timeline import Recording
+from pufferlib.telemetry.timeline import Timeline
 from pufferlib.util.annotations import EnvCreator, EnvSource, Function
 from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import says_what_was_meant
@@ -137,7 +137,7 @@ class BackendKind:
                 parts.scheduler,
                 recovery,
                 dispatcher=Dispatcher(workers, parts.scheduler, parts.infos, recovery, watchdog),
-                recording=parts.recording,
+                timeline=parts.timeline,
                 batches=parts.batches,
                 infos=parts.infos,
                 action_values=parts.action_values,
@@ -162,7 +162,7 @@ class Parts(NamedTuple):
     ring: Ring | None
     batches: Batches
     infos: PendingInfos
-    recording: Recording
+    timeline: Timeline
     action_values: list[ActionValues]  # of each component of the action space
     scheduler: Scheduler
 
@@ -214,7 +214,7 @@ def attach_slab(
     if tensors is not None:
         tensors.pin(slab.memory)
     batches, infos = Batches(slab, plan, copy=copy, debug=debug, tensors=tensors), PendingInfos(ring)
-    recording = Recording(slab.timing_arrays, workers.pids)
+    timeline = Timeline(slab.timing_arrays, workers.pids)
     action_values = [ActionValues(space) for space in components]
     scheduler: Scheduler
     if ring is None:
@@ -231,6 +231,6 @@ def attach_slab(
             disabled=disabled,
             spin=backend.spin,
             play=backend.player() if isinstance(backend, InPlace) else None,
-            parent_times=recording.parent_times,
+            parent_times=timeline.parent_times,
         )
-    return Parts(slab, ring, batches, infos, recording, action_values, scheduler)
+    return Parts(slab, ring, batches, infos, timeline, action_values, scheduler)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues, checked_actions
-from pufferlib.telemetry.timeline import Recording
+from pufferlib.telemetry.timeline import Timeline
 from pufferlib.util.annotations import Options, ResetSeed
 from pufferlib.vectorization.core.arguments import checked_ids, options_per_env
 from pufferlib.vectorization.core.backend import CLOSE_S, Remote
@@ -112,7 +112,7 @@ class WorkerVecEnv(VecEnv):
         *,
         dispatcher: Dispatcher,
         infos: PendingInfos,
-        recording: Recording,
+        timeline: Timeline,
         batches: Batches,
         action_values: list[ActionValues],
         claims: Claims,
@@ -125,7 +125,7 @@ class WorkerVecEnv(VecEnv):
         self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(workers.shares))
         self.backend = backend
         self._workers, self._scheduler, self._recovery = workers, scheduler, recovery
-        self._dispatcher, self._infos, self._recording = dispatcher, infos, recording
+        self._dispatcher, self._infos, self._timeline = dispatcher, infos, timeline
         self._batches, self._claims, self._plan = batches, claims, plan
         self._slab, self._tensors = batches.slab, batches.tensors
         self._action_values, self._action_arrays = action_values, self._slab.actions_by_env
@@ -191,7 +191,7 @@ class WorkerVecEnv(VecEnv):
         scheduler.mark_sent(ids)
         workers.submit(resets)
         scheduler.held = recovery.pending
-        self._recording.note_send(start_s)
+        self._timeline.note_send(start_s)
 
     def _sealed(self, orders: Iterable[ResetOrder]) -> Mapping[int, Request]:
         """Return the reset orders as requests by worker. Raises CallError if one cannot be serialized."""
@@ -245,7 +245,7 @@ class WorkerVecEnv(VecEnv):
             self._step_or_restart(ids, scheduler.mark_sent(ids))
         else:
             self._workers.step(ids, scheduler.mark_sent(ids))
-        self._recording.note_send(start_s)
+        self._timeline.note_send(start_s)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
         """Step environments; any that have crashed get crash rows, or are made again and reset, instead."""
@@ -307,7 +307,7 @@ class WorkerVecEnv(VecEnv):
         backend.interruptible = False
         self._only_resets = False
         batch = scheduler.take_batch()
-        self._recording.note_recv(start_s)
+        self._timeline.note_recv(start_s)
         return batch
 
     @property
@@ -388,7 +388,7 @@ class WorkerVecEnv(VecEnv):
         if remote is not None:
             remote.fetch_times()
         stats = Stats.of(
-            self._recording.take(),
+            self._timeline.take(),
             backend=self.backend,
             num_envs=self.num_envs,
             num_workers=self.num_workers,
@@ -397,7 +397,7 @@ class WorkerVecEnv(VecEnv):
             cores=available_cpus() if remote is None else remote.cores(),
         )
         if reset:
-            self._recording.begin()
+            self._timeline.begin()
         return stats
 
     def close(self, grace_s: float = CLOSE_S) -> None:

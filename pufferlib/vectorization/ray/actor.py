@@ -62,7 +62,7 @@ __all__ = [
     "ActorTask",
     "Answer",
     "Format",
-    "RolloutActor",
+    "WorkersActor",
     "outcomes_of",
     "packed_answer",
     "unpacked_answer",
@@ -182,7 +182,7 @@ class ActorDispatcher(Dispatcher):
         self.outgoing.append(message)
 
 
-class RolloutActor:
+class WorkersActor:
     """The class of the Ray actor. Ray wraps every method of it, so it has only the methods that are called remotely."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ class ActorService:
         self._ids = list(range(first_env, tasks[-1].env_ids.stop))
         synchronous = task.synchronous and task.in_place
         self._plan = plan = Plan.of(len(self._ids), len(tasks), None if synchronous else 1, first_env)
-        self._workers = workers = Workers(self._make_backend(plan), "RolloutActor")
+        self._workers = workers = Workers(self._make_backend(plan), "WorkersActor")
         try:
             self._env_spec = workers.start(task.env_spec)
         except WorkerError:

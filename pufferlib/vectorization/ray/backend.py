@@ -49,7 +49,7 @@ from pufferlib.vectorization.ray.actor import (
     ActorTask,
     Answer,
     Format,
-    RolloutActor,
+    WorkersActor,
     outcomes_of,
     unpacked_answer,
 )
@@ -118,7 +118,7 @@ class RayBackend(Backend):
         self._closed = False
         self._supervisor = Supervisor(
             Connection(address),
-            RolloutActor,
+            WorkersActor,
             self._actors,
             resources=resources,
             placement=placement,
