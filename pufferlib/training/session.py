@@ -116,7 +116,7 @@ class RunConfig:
         self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
         try:
             torch.device(self.device)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
 
     def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
@@ -125,8 +125,13 @@ class RunConfig:
         expected: the allowed values, for the message.
         """
         for name in names:
-            if not fits(getattr(self, name)):
-                raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {expected}")
+            value = getattr(self, name)
+            try:
+                fine = fits(value)
+            except TypeError:  # no number
+                fine = False
+            if not fine:
+                raise PlanError(f"{name}={value!r} is out of bounds; use {expected}")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name and its keyword arguments."""

@@ -553,11 +553,13 @@ def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
         ({"checkpoint_every": 0}, "checkpoint_every=0 is out of bounds; use 1 or more, or None"),
         ({"num_epochs": 0}, "num_epochs=0 is out of bounds; use 1 or more"),
         ({"total_steps": 0}, "total_steps=0 is out of bounds"),
+        ({"total_steps": "1e5"}, "total_steps='1e5' is out of bounds; use 1 or more"),
         ({"eval_episodes": 0}, "eval_episodes=0 is out of bounds"),
         ({"gamma": 2.0}, "gamma=2.0 is out of bounds; use 0 to 1"),
         ({"advantage_floor": 0.0}, "advantage_floor=0.0 is out of bounds; use more than 0"),  # NaN of a single row
         ({"reward_clip": -1.0}, "reward_clip=-1.0 is out of bounds; use more than 0, or None"),
         ({"device": "nope"}, "device='nope' is none that torch knows; use cpu or cuda"),
+        ({"device": {}}, "device={} is none that torch knows; use cpu or cuda"),
     ],
 )
 def test_settings_out_of_bounds_are_refused_before_anything_is_made(wrong, says):
