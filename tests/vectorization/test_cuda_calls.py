@@ -463,3 +463,12 @@ def test_a_package_that_the_reference_lacks_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     with pytest.raises(pufferlib.MissingExtra, match=r'pettingzoo is not installed; .*"pufferlib\[petti'):
         make(device="host", num_envs=2)
+
+
+def test_a_reference_that_cannot_be_played_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr("cuda_ext.references.tag_grid.TagGrid.close", lambda self: closed.append(self))
+    monkeypatch.setattr("cuda_ext.data.MOST_ELEMENTS", 1)
+    with pytest.raises(KernelError, match="would have"):
+        make(device="host", num_envs=2)
+    assert len(closed) == 1

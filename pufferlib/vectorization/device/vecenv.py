@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, overload
 
 import numpy as np
@@ -127,30 +128,33 @@ class CUDA(VecEnv):
             *checked_env_args(kwargs["env_args"]),
             **same_kwargs(kwargs["env_kwargs"], plan.num_envs),
         )
-        try:
-            self._reference = reference = make_reference()
-            env_spec = EnvSpec.of(emulate(reference))
-        except Exception as error:  # any error of the user's environment
-            raise Failed.of(0, 0, "__init__", error).error() from error
-        self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode)
-        space = self.single_action_space
-        require_kernel_spaces(kernel.name, self.single_observation_space, space)
-        shape = BlockShape.of(self)
-        fixed = {"autoreset": AUTORESET_MODES.index(self.autoreset_mode), "policy": NO_POLICY}
-        self._launchers = launchers = Launchers(
-            torch, self.device, kernel, reference, shape, fixed, num_threads, checked
-        )
-        self._host_view = HostView(launchers.data, reference)
-        self._policies = policies = Policies(torch, shape, space, launchers)
-        self._queue = DeviceQueue(torch, shape, launchers)
-        checks = launchers.step.checks_actions
-        if checks:
-            launchers.step.set({name: policies.fixed[name] for name in ("policy_nvec", "policy_num_choices")})
-        always = debug or check == "always"
-        self._actions = Actions(torch, launchers.data, space, shape, always=always, launches_check=checks)
-        self._copy, self._debug, self._as_arrays = kwargs["copy"], debug, as_torch is not None and not as_torch
-        self._batch: Batch | None = None
-        launchers.clear_stats()
+        with ExitStack() as undo:
+            try:
+                self._reference = reference = make_reference()
+                undo.callback(close, reference)
+                env_spec = EnvSpec.of(emulate(reference))
+            except Exception as error:  # any error of the user's environment
+                raise Failed.of(0, 0, "__init__", error).error() from error
+            self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode)
+            space = self.single_action_space
+            require_kernel_spaces(kernel.name, self.single_observation_space, space)
+            shape = BlockShape.of(self)
+            fixed = {"autoreset": AUTORESET_MODES.index(self.autoreset_mode), "policy": NO_POLICY}
+            self._launchers = launchers = Launchers(
+                torch, self.device, kernel, reference, shape, fixed, num_threads, checked
+            )
+            self._host_view = HostView(launchers.data, reference)
+            self._policies = policies = Policies(torch, shape, space, launchers)
+            self._queue = DeviceQueue(torch, shape, launchers)
+            checks = launchers.step.checks_actions
+            if checks:
+                launchers.step.set({name: policies.fixed[name] for name in ("policy_nvec", "policy_num_choices")})
+            always = debug or check == "always"
+            self._actions = Actions(torch, launchers.data, space, shape, always=always, launches_check=checks)
+            self._copy, self._debug, self._as_arrays = kwargs["copy"], debug, as_torch is not None and not as_torch
+            self._batch: Batch | None = None
+            launchers.clear_stats()
+            undo.pop_all()
 
     # ----------------------------------------------------------------------------------------- asynchronous use
 
@@ -386,9 +390,7 @@ class CUDA(VecEnv):
         self._queue.close()
         self._batch = None
         del self._actions, self._policies, self._host_view
-        close = getattr(self._reference, "close", None)
-        if close is not None:
-            close()
+        close(self._reference)
 
     @property
     def closed(self) -> bool:
@@ -399,6 +401,12 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self.closed else ''})"
         )
+
+
+def close(reference: Any) -> None:
+    """Close a reference environment if it has a ``close``."""
+    if (method := getattr(reference, "close", None)) is not None:
+        method()
 
 
 def _listed(ids: Ids) -> Sequence[int]:
