@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import table
-from benchmarks.participants import FLOORS, Participant, floor_of
+from benchmarks.participants import COPIES, FLOORS, Participant, floor_of
 from benchmarks.ratios import MedianRange, figures, overheads, rates, ratios
 
-__all__ = ["TABLES", "overhead_tables"]
+__all__ = ["GROUPS", "TABLES", "overhead_tables", "row_of", "table_of"]
 
 TABLES = {  # by section: the names of its tables (from workloads' cells), and patterns of their workloads
     "returns": (("returns",), "returns-*"),
@@ -33,8 +33,27 @@ TITLES = {
     "ours processes@w2": "ours on two workers",
     "ours processes-read@w2": "the same, read in full",
     "ours processes-column@w2": "the same, one column",
+    COPIES: "copies alone",
 }
-SHARES = {"gymnasium sync": "ours serial of SyncVectorEnv's", "supersuit serial": "ours serial of SuperSuit's"}
+SHARES = {  # of the participants whose names begin so
+    "gymnasium sync": "ours serial of SyncVectorEnv's",
+    "supersuit serial": "ours serial of SuperSuit's",
+    COPIES: "ours serial of the copies",
+}
+GROUPS = {  # of workloads, by the name of their table
+    "returns": "16 envs that return various values",
+    "single": "one env, synthetic or replayed",
+    "replayed": "real environments, replayed, 16 envs",
+    "replayed-agents": "environments of several agents, replayed, 16 envs",
+    "families": "examples of families, replayed, 16 envs",
+    "families-agents": "examples of families with several agents, replayed, 16 envs",
+    "played": "real environments, 16 envs",
+    "played-agents": "real environments of several agents, 16 envs",
+    "agents": "synthetic agents, 16 envs",
+    "infos": "infos from two workers, 16 envs",
+    "calls": "other ways to call, 16 envs",
+    "workers": "32 envs on two workers",
+}
 BY_LIBRARY = {"ours": "ours", "gymnasium": "SyncVectorEnv"}  # columns of "calls", whose rows are arrangements
 
 Result = Mapping[str, Any]
@@ -60,6 +79,19 @@ def table_of(result: Result) -> str | None:
     return name
 
 
+def row_of(result: Result) -> str:
+    """Return the name of the row that a workload's result has in its table."""
+    cell = result["workload"]["cell"]
+    name: str = cell.get("row") or cell["returns"]  # "returns": in older results
+    return name
+
+
+def _has_column(participant: str) -> bool:
+    """Return whether a table has a column for a participant: not for those that only serve to compare with."""
+    library, arrangement, *_ = Participant.of(participant)
+    return participant == COPIES or not (library in FLOORS or arrangement.endswith("-plain"))
+
+
 def _table(name: str, results: Sequence[Result]) -> str:
     """Return one table with a row per workload and a column per participant; "" without results."""
     columns: dict[str, None] = {}
@@ -68,15 +100,15 @@ def _table(name: str, results: Sequence[Result]) -> str:
         entries = {entry["name"]: entry for entry in result["participants"]}
         cells = {}
         for participant, entry in entries.items():
-            if Participant.of(participant).library not in FLOORS:
+            if _has_column(participant):
                 cells[_column(name, participant)] = _cost(entry, entries.get(floor_of(participant, entries)))
         columns.update(dict.fromkeys(cells))
         # Played environments vary by more than the overheads, so ratios of overheads would show nothing.
         shares = {head: _share(entries, peer) for peer, head in SHARES.items()} if not name.startswith("played") else {}
-        cell, floor = result["workload"]["cell"], entries.get("bare steps")
+        floor = entries.get("bare steps")
         alone = f"{MedianRange.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
         cells |= {head: share for head, share in shares.items() if share}
-        rows.append((cell.get("row") or cell["returns"], alone, cells))
+        rows.append((row_of(result), alone, cells))
     if not rows:
         return ""
     ordered = sorted(columns, key=lambda column: not column.startswith(("ours", "the same")))
@@ -114,12 +146,15 @@ def _workers_table(name: str, results: Sequence[Result]) -> str:
 
 
 def _share(entries: Mapping[str, Mapping[str, Any]], peer: str) -> str:
-    """Return our overhead as a share of a peer's; "" if one of them or the floor did not run."""
-    sides = [entries.get(name) for name in ("ours serial", peer, "bare steps")]
-    if not all(side is not None and rates(side) for side in sides):
-        return ""
-    ours, theirs, floor = (side for side in sides if side is not None)
-    return f"{MedianRange.of(ratios(overheads(ours, floor), overheads(theirs, floor))):.2f}"
+    """Return our overhead as a share of a peer's, by the beginning of its name; "" if a side or a floor did not run."""
+    costs = []
+    for beginning in ("ours serial", peer):
+        name = next((name for name in entries if name.startswith(beginning)), "")
+        sides = [entries.get(side) for side in (name, floor_of(name, entries))] if name else [None]
+        if not all(side is not None and rates(side) for side in sides):
+            return ""
+        costs.append(overheads(*(side for side in sides if side is not None)))
+    return f"{MedianRange.of(ratios(*costs)):.2f}"
 
 
 def _cost(entry: Mapping[str, Any], floor: Mapping[str, Any] | None) -> str:

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.participants import Target, Workload
+from benchmarks.participants import CALLS, COPIES, Target, Workload
 
 __all__ = ["FAMILIES", "GYM_ASYNC", "GYM_SYNC", "REPLAYED", "RETURNED", "overhead_workloads"]
 
@@ -56,6 +56,9 @@ REPLAYED = {  # keys of envs.REAL_ENVS or games.GAMES: their names in tables, an
     "knights_archers_zombies": ("knights_archers_zombies", 4),
 }
 SLOW = ("pursuit",)  # under 1,000 steps a second: replayed only
+PICTURES = (  # recordings of families whose observations, of 100 kB and more, take longer to copy than all else takes
+    *("ale-breakout-v5", "stable-retro-airstriker-genesis-v0", "vizdoombasic-v1"),
+)
 SHORT = ("half_cheetah", "simple_tag")  # with infos, and with several agents
 
 
@@ -85,12 +88,39 @@ def _slug(name: str) -> str:
     return name.replace("_", "-").replace(" ", "-").replace(".", "-")
 
 
-def _quarter(peer: str, library: str) -> tuple[Target, ...]:
-    text = f"1/4 of {library}'s overhead"
-    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, floor=FLOOR),)
+def _overhead(text: str, peer: str, at_most: float, of: str = OURS_SERIAL) -> tuple[Target, ...]:
+    """Return a target for our overhead as a share of a peer's."""
+    return (Target(text, of, (peer,), figure="overhead", at_most=at_most),)
 
 
-OF_SYNC, OF_SUPERSUIT = _quarter(GYM_SYNC, "SyncVectorEnv"), _quarter("supersuit serial", "SuperSuit")
+OF_SYNC = _overhead("1/4 of SyncVectorEnv's overhead", GYM_SYNC, 1 / 4)
+UNDER_SYNC = _overhead("under SyncVectorEnv's overhead", GYM_SYNC, 1)
+OF_COPIES = _overhead("1.2× the time of copying the observations", COPIES, 1.2)
+OF_SUPERSUIT = _overhead("1/4 of SuperSuit's overhead", "supersuit serial", 1 / 4)
+OF_AGENTS = (*OF_SUPERSUIT, *_overhead("1/4 of PufferLib 3.0's overhead", "pufferlib-3.0 serial", 1 / 4))
+OF_AGENTS_WITH_INFOS = (*OF_SUPERSUIT, *_overhead("1/3 of PufferLib 3.0's overhead", "pufferlib-3.0 serial", 1 / 3))
+
+
+NOT_ABOVE_SYNC = (Target("no slower than SyncVectorEnv", OURS_SERIAL, (GYM_SYNC,), figure="step_us", at_most=1),)
+NOT_ABOVE_AGENTS = (
+    Target("no slower than SuperSuit", OURS_SERIAL, ("supersuit serial",), figure="step_us", at_most=1),
+    Target("no slower than PufferLib 3.0", "ours-old serial", ("pufferlib-3.0 serial",), figure="step_us", at_most=1),
+)
+
+
+def _plain(text: str, of: str, figure: str, at_most: float) -> Target:
+    """Return a target for our time as a multiple of that of plain steps in the same run."""
+    kind, _, counts = of.partition("@")
+    plain = f"ours {kind.split()[1].partition('-')[0]}-plain{counts and '@' + counts}"
+    return Target(text, of, (plain,), figure=figure, at_most=at_most)
+
+
+OF_PLAIN = _plain("1.3× the CPU time of plain steps", OURS_SERIAL, "cpu_us", 1.3)
+OF_PLAIN_WORKERS = (
+    _plain("infos unread: 1.8× the time of plain steps", OURS_WORKERS, "step_us", 1.8),
+    _plain("read in full: 4× the time of plain steps", "ours processes-read@w2", "step_us", 4),
+    _plain("one column: 2.2× the time of plain steps", "ours processes-column@w2", "step_us", 2.2),
+)
 
 
 def _returns() -> Iterator[Workload]:
@@ -98,11 +128,12 @@ def _returns() -> Iterator[Workload]:
     for name, num_envs in product(RETURNED, (NUM_ENVS, 1)):
         one = num_envs == 1
         slug = name.replace(" ", "-").replace(".", "-")
+        is_scalar = not one and name.startswith(("reward", "flag"))
         yield Workload(
             f"{'single-' * one}returns-{slug}",
             f"{'one env that returns' if one else '16 envs that return'}: {name}",
-            (*(ONE_ENV if one else ALONE), FLOOR),
-            () if one else OF_SYNC,
+            (*(ONE_ENV if one else ALONE), *OF_PLAIN.over * is_scalar, FLOOR),
+            UNDER_SYNC if one else (*OF_SYNC, *(OF_PLAIN,) * is_scalar),
             env="returning",
             env_kwargs={"returns": name},
             num_envs=num_envs,
@@ -123,7 +154,7 @@ def _replayed() -> Iterator[Workload]:
             f"{'single-' * one}replayed-{_slug(name)}",
             f"{title}, replayed, {'one env' if one else '16 envs'}{f' of {num_agents} agents' * (num_agents > 1)}",
             (*participants, FLOOR),
-            () if one else OF_SUPERSUIT if num_agents > 1 else OF_SYNC,
+            UNDER_SYNC if one else OF_AGENTS if num_agents > 1 else OF_SYNC,
             env="replayed_agents" if num_agents > 1 else "replayed",
             env_kwargs={"recording": name},
             num_envs=num_envs,
@@ -139,11 +170,12 @@ def _replayed() -> Iterator[Workload]:
 def _of_families() -> Iterator[Workload]:
     """Yield one workload for each example of a family, with only one other library, since there are many."""
     for recording, (name, _, num_agents) in FAMILIES.items():
-        several = num_agents > 1
+        several, picture = num_agents > 1, recording in PICTURES
         yield Workload(
             f"family-{_slug(recording)}",
             f"{name}, replayed, 16 envs{f' of {num_agents} agents' * several}",
-            (OURS_SERIAL, "supersuit serial" if several else GYM_SYNC, FLOOR),
+            (OURS_SERIAL, "supersuit serial" if several else GYM_SYNC, *(COPIES, CALLS) * picture, FLOOR),
+            OF_SUPERSUIT if several else OF_COPIES if picture else OF_SYNC,
             env="replayed_agents" if several else "replayed",
             env_kwargs={"recording": recording},
             num_envs=NUM_ENVS,
@@ -162,6 +194,7 @@ def _played() -> Iterator[Workload]:
             f"played-{_slug(name)}",
             f"{title}, played, 16 envs{f' of {num_agents} agents' * (num_agents > 1)}",
             (*(AGENTS if num_agents > 1 else ALONE), "ours-old serial", FLOOR, "bare-old steps"),
+            NOT_ABOVE_AGENTS if num_agents > 1 else NOT_ABOVE_SYNC,
             env=name,
             num_envs=NUM_ENVS,
             window_s=0.5,
@@ -177,7 +210,7 @@ def _agents() -> Iterator[Workload]:
             f"agents-{num_agents}{'-info' * info}",
             f"16 envs of {num_agents} agents{', an info each' * info}",
             (*AGENTS, FLOOR),
-            OF_SUPERSUIT,
+            OF_AGENTS_WITH_INFOS if info else OF_AGENTS,
             env="agents",
             env_kwargs={"num_agents": num_agents, "info": info},
             num_envs=NUM_ENVS,
@@ -190,6 +223,7 @@ def _agents() -> Iterator[Workload]:
             f"native-{num_agents}",
             f"16 PufferEnvs of {num_agents} agents",
             (OURS_SERIAL, OURS_WORKERS, FLOOR),
+            (Target("an overhead of 1.5 µs", OURS_SERIAL, figure="overhead", at_most=1.5),),
             env="native",
             env_kwargs={"num_agents": num_agents},
             num_envs=NUM_ENVS,
@@ -208,7 +242,11 @@ def _infos() -> Iterator[Workload]:
         yield Workload(
             f"infos-{_slug(name.removeprefix('info of '))}",
             f"16 envs on two workers, {name}",
-            (*(f"ours {way}" for way in ways), GYM_ASYNC, "pufferlib-3.0 processes@w2", FLOOR),
+            (
+                *(f"ours {way}" for way in ways),
+                *(*OF_PLAIN_WORKERS[0].over, GYM_ASYNC, "pufferlib-3.0 processes@w2", FLOOR),
+            ),
+            OF_PLAIN_WORKERS,
             env="returning",
             env_kwargs={"returns": name},
             num_envs=NUM_ENVS,
@@ -220,10 +258,12 @@ def _infos() -> Iterator[Workload]:
 
 def _calls() -> Iterator[Workload]:
     """Yield other ways to call the same environment. Gymnasium's SyncVectorEnv copies by default."""
-    rows: tuple[tuple[str, str, str, str, dict[str, str]], ...] = (
+    rows: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
         ("list", "actions in a list", "-list", "-list", {}),
         ("tuple", "actions of a Tuple space", "", "", {"actions": "tuple"}),
         ("same-step", "autoreset in the same step", "-same-step", "-same-step", {}),
+        ("short", "episodes of ten steps", "", "", {"episode_length": 10}),
+        ("short-same-step", "the same, autoreset in the same step", "-same-step", "-same-step", {"episode_length": 10}),
         ("copy", "batches to keep", "-copy", "", {}),
     )
     for name, title, ours, theirs, env_kwargs in rows:
@@ -231,6 +271,7 @@ def _calls() -> Iterator[Workload]:
             f"calls-{name}",
             f"16 envs, {title}",
             (f"ours serial{ours}", f"gymnasium sync{theirs}", FLOOR),
+            _overhead("1/4 of SyncVectorEnv's overhead", f"gymnasium sync{theirs}", 1 / 4, f"ours serial{ours}"),
             env="returning",
             env_kwargs={"returns": "plain", **env_kwargs},
             num_envs=NUM_ENVS,

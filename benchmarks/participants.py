@@ -12,7 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["FLOORS", "LIBRARIES", "OURS", "Library", "Participant", "Target", "Workload", "floor_of", "library_of"]
+__all__ = [
+    "COPIES",
+    "FLOORS",
+    "LIBRARIES",
+    "OURS",
+    "Library",
+    "Participant",
+    "Target",
+    "Workload",
+    "floor_of",
+    "library_of",
+]
 
 
 class Library(NamedTuple):
@@ -50,6 +61,7 @@ LIBRARIES = {
 }
 OURS = ("ours", "ours-old", "ours-portable")
 FLOORS = ("bare", "bare-old")
+COPIES, CALLS = "bare copies", "bare calls"  # of observations, by C; their difference is the time of the copies
 
 
 class Participant(NamedTuple):
@@ -77,10 +89,13 @@ def library_of(name: str) -> Library:
 
 
 def floor_of(name: str, names: Collection[str]) -> str:
-    """Return the participant that steps the same environments alone, to subtract from a participant's time.
+    """Return the participant whose time to subtract from a participant's: one that steps the same environments alone.
 
-    names: all participants. Without a bare loop on old games, all step the same games.
+    For COPIES: one that also makes the same calls. names: all participants. Without a bare loop on old games, all step
+    the same games.
     """
+    if name == COPIES:
+        return CALLS
     old = "bare-old steps"
     return old if old in names and library_of(name).old_games else "bare steps"
 
@@ -91,8 +106,9 @@ class Target:
 
     of: our participant, or several, of which the one with the best median counts. over: the participants to compare
     with; the least ratio counts. rate: a limit in steps per second to compare with. at_least: the ratio; None: ahead,
-    by the sign test. figure, at_most: in place of steps per second, a figure of a turn or "step_us", and its upper
-    limit. floor: the participant whose figure is reported next to ours.
+    by the sign test. figure, at_most: in place of steps per second, a figure of ``ratios.figures`` or "overhead", and
+    its upper limit, or with ``over`` that of its ratio to one participant's. floor: the participant whose figure is
+    reported next to ours.
     """
 
     text: str

@@ -7,9 +7,10 @@ from math import comb
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.participants import LIBRARIES, Participant, Target
+from benchmarks.participants import LIBRARIES, Participant, Target, floor_of
 
 __all__ = [
+    "PER_STEP",
     "MedianRange",
     "Verdict",
     "ahead",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 SIGNIFICANT = 0.05
+PER_STEP = ("overhead", "step_us", "cpu_us")  # figures in microseconds per step
 MANY = 30  # pairs from which on the median's confidence interval is reported
 
 
@@ -82,9 +84,14 @@ def rates(entry: Mapping[str, Any]) -> list[float]:
 
 
 def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
-    """Return a figure of a participant's turns in each repeat; "step_us": microseconds per step."""
+    """Return a figure of a participant's turns in each repeat; "step_us", "cpu_us": microseconds per step.
+
+    [] for "cpu_us" in older results, which lack it.
+    """
     if figure == "step_us":
         return [1e6 / rate for rate in rates(entry)]
+    if figure == "cpu_us":
+        return [1e6 * sample["cpu_s"] / sample["steps"] for sample in entry["turns"] if "cpu_s" in sample]
     return [sample[figure] for sample in entry["turns"]]
 
 
@@ -129,12 +136,11 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
     if not ours:
         reasons = [by_name[name].get("reason", "") for name in _names(target.of) if name in by_name]
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
-    if target.figure == "overhead":
-        sides = [by_name.get(name, NOT_RUN) for name in (*target.over, target.floor)]
-        if not all(rates(side) for side in sides):
+    if target.figure in PER_STEP:
+        sides = [_per_step(name, target.figure, by_name) for name in (ours[0]["name"], *target.over)]
+        if not all(sides):
             return Verdict(None, None, "did not run")
-        peer, floor = sides
-        reached = MedianRange.of(ratios(overheads(ours[0], floor), overheads(peer, floor)))
+        reached = MedianRange.of(ratios(*sides) if target.over else sides[0])
         return Verdict(reached, reached.median <= target.at_most, "")
     if target.figure:
         reached = min(MedianRange.of(figures(entry, target.figure)) for entry in ours)
@@ -174,6 +180,14 @@ def _interval_text(values: Sequence[float]) -> str:
 
 
 NOT_RUN: Mapping[str, Any] = {"status": "not run"}
+
+
+def _per_step(name: str, figure: str, by_name: Mapping[str, Mapping[str, Any]]) -> list[float]:
+    """Return a participant's microseconds per step in each repeat; [] if it or its floor did not run."""
+    entry, floor = by_name.get(name, NOT_RUN), by_name.get(floor_of(name, by_name), NOT_RUN)
+    if not rates(entry) or (figure == "overhead" and not rates(floor)):
+        return []
+    return overheads(entry, floor) if figure == "overhead" else figures(entry, figure)
 
 
 def _names(of: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,8 +20,9 @@ from benchmarks.fault_tables import fault_sections
 from benchmarks.overhead_tables import overhead_tables
 from benchmarks.pages import fill, table, write_page
 from benchmarks.participants import FLOORS
-from benchmarks.ratios import MedianRange, counterpart, figures, judge, rates, ratios
+from benchmarks.ratios import MedianRange, counterpart, figures, rates, ratios
 from benchmarks.revisions import MARK
+from benchmarks.targets_table import COLUMNS, FIGURES, targets_table
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
 __all__ = ["fill", "load", "sections"]
@@ -32,6 +33,7 @@ PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md", R
 PLOTS = ROOT / "docs" / "benchmarks"
 COMMON_PACKAGES = ("Gymnasium", "NumPy")  # reported with the version of each library
 NO_PEERS = (*OURS, *FLOORS)  # not alternatives that a user could choose
+STORING = ("loop", "processes")  # arrangements of bare loops
 
 NATIVE = "its own native environments"  # of a library that steps no others
 LEFT_OUT = "not in these runs"  # of a participant that was not run, as with --short
@@ -87,21 +89,6 @@ def machine_text(results: Mapping[str, Result]) -> str:
     return "\n".join(lines)
 
 
-def targets_table(results: Mapping[str, Result]) -> str:
-    """Return the table of targets and of the ratios or figures reached."""
-    rows = []
-    for name, workload in WORKLOADS.items():
-        for target in workload.targets:
-            if name not in results:
-                continue
-            verdict = judge(target, results[name]["participants"])
-            reached = "—" if verdict.reached is None else _reached(target.figure, verdict.reached)
-            met = {True: "yes", False: "**no**", None: "not measured"}[verdict.met]
-            floor_text = verdict.floor and f"{target.floor}: {_reached(target.figure, verdict.floor)}"
-            rows.append((workload.title, target.text, reached, met, " ".join(filter(None, (verdict.note, floor_text)))))
-    return table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
-
-
 def workload_text(result: Result) -> str:
     """Return the table of one workload: the figures of all participants, compared with ours on the same games."""
     workload, entries = result["workload"], result["participants"]
@@ -153,8 +140,13 @@ def losses_table(results: Mapping[str, Result]) -> str:
         for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
             best = counterpart(entry, result["participants"])
             library, arrangement, *_ = Participant.of(entry["name"])
-            # "steps" stores nothing: it is only the floor of overheads.
-            if best is None or library in OURS or (library in FLOORS and arrangement == "steps") or not rates(entry):
+            # The other bare loops store less than an environment returns: they are only floors.
+            if (
+                best is None
+                or library in OURS
+                or (library in FLOORS and arrangement not in STORING)
+                or not rates(entry)
+            ):
                 continue
             median_range = MedianRange.of(ratios(rates(best), rates(entry)))
             if median_range.median < 1:
@@ -187,36 +179,6 @@ def missing_table(results: Mapping[str, Result]) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------- shared
-
-
-def _figure_text(scale: float, form: str) -> Callable[[MedianRange], str]:
-    return lambda median_range: format(MedianRange(*(scale * value for value in median_range)), form)
-
-
-# Figures of turns other than steps per second: the heading, and the formatting.
-COLUMNS: dict[str, dict[str, tuple[str, Callable[[MedianRange], str]]]] = {
-    "play": {},
-    "wait": {
-        "wait_us": ("µs in recv, median (min – max)", _figure_text(1, ",.0f")),
-        "wait_p99_us": ("µs in recv, 99th percentile", _figure_text(1, ",.0f")),
-        "send_us": ("µs in send, median", _figure_text(1, ",.0f")),
-    },
-    "idle": {
-        "parent_cpu": ("% of a CPU, parent", _figure_text(100, ".2f")),
-        "workers_cpu": ("% of a CPU, others", _figure_text(100, ".2f")),
-        "usual_us": ("µs for a batch", _figure_text(1, ",.0f")),
-        "first_us": ("µs for the first after the pause", _figure_text(1, ",.0f")),
-        "late_us": ("µs later, a process", _figure_text(1, ",.0f")),
-    },
-}
-FIGURES = {figure: column for columns in COLUMNS.values() for figure, column in columns.items()}
-FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
-
-
-def _reached(figure: str, median_range: MedianRange) -> str:
-    if figure in ("", "overhead"):
-        return f"{median_range:.2f}"
-    return FIGURES[figure][1](median_range) + (" %" if figure.endswith("_cpu") else " µs")
 
 
 def _figure(figure: str, entry: Mapping[str, Any]) -> str:

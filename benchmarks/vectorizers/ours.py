@@ -28,8 +28,10 @@ ARRANGEMENTS: dict[str, dict[str, Any]] = {
     "serial-same-step": {"backend": "serial", "autoreset_mode": "same_step"},
     "serial-copy": {"backend": "serial", "copy": True},
     "serial-list": {"backend": "serial"},
+    "serial-plain": {"backend": "serial"},
     "processes-read": {"backend": "multiprocessing"},
     "processes-column": {"backend": "multiprocessing"},
+    "processes-plain": {"backend": "multiprocessing"},
     "unwatched": {"backend": "multiprocessing", "backend_kwargs": {"telemetry": False}},
 }
 
@@ -41,6 +43,8 @@ def start(task: Task) -> Player:
         creator = functools.partial(envs.atari_vector, task.num_envs, task.num_workers)
         return _play(pufferlib.make(creator, seed=0), task.num_envs)
     options = task.choose(**ARRANGEMENTS)
+    if task.arrangement.endswith("-plain"):  # to compare with, in the same run
+        task = task._replace(env_kwargs={**task.env_kwargs, "returns": "plain"})
     vec = pufferlib.make(
         task.env_creator,
         num_envs=task.num_envs,

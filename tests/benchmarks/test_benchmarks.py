@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import dataclasses
 import functools
 import importlib
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -246,6 +248,74 @@ def test_arrangements_step_as_many_as_they_say(name: str, start: Callable[[str, 
         player.send()
 
 
+@pytest.mark.parametrize("arrangement", ["copies", "calls"])
+def test_the_floor_of_copies_copies_each_array_of_each_observation(
+    arrangement: str, tmp_path: Path, start: Callable[[str, dict[str, Any]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pictures(gymnasium.Env[Any, Any]):
+        observation_space = spaces.Dict({"a": spaces.Box(0, 9, (2, 3), np.uint8), "b": spaces.Box(0, 9, (1,))})
+        action_space = spaces.Discrete(2)
+        tick = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.step(0)[0], {}
+
+        def step(self, action: Any) -> Any:
+            self.tick += 1
+            a, b = np.full((2, 3), self.tick, np.uint8), np.full(1, self.tick, np.float32)
+            return {"b": b, "a": a} if self.tick % 2 else {"a": a, "b": b}, 0.0, self.tick % 4 == 0, False, {}
+
+    copied: list[tuple[int, bytes]] = []
+
+    def memmove(target: Any, source: Any, count: int) -> None:
+        copied.append((ctypes.addressof(target), ctypes.string_at(source, count)))
+
+    path = tmp_path / "pictures.pickle"
+    recordings.store(recordings.record(Pictures(), steps=6), path)
+    monkeypatch.setattr(ctypes, "memmove", memmove)
+    workload = Workload("test", "", (), env="replayed", env_kwargs={"recording": str(path)}, num_envs=2)
+    player = start("bare", workload.task(f"bare {arrangement}"))
+    assert [player.recv() for _ in range(4)] == [2, 2, 2, 2]
+    targets = [target for target, _ in copied]
+    assert len(copied) == 4 * 2 * 2 and targets[1] == targets[0] + 6 and targets[2] == targets[0] + 10
+    assert len(set(targets[:12])) == 12 and targets[12:] == targets[:4], "three batches take turns"
+    first = [b"\2" * 6, np.float32(2).tobytes()]
+    assert [content for _, content in copied[:2]] == (first if arrangement == "copies" else [b"", b""])
+
+
+def test_the_floor_of_copies_takes_only_observations_in_one_block_each(
+    tmp_path: Path, start: Callable[[str, dict[str, Any]], Any]
+) -> None:
+    class Strided(gymnasium.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(0, 9, (3, 2), np.uint8), spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.step(0)[0], {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros((2, 3), np.uint8).T, 0.0, False, False, {}
+
+    path = tmp_path / "strided.pickle"
+    recordings.store(recordings.record(Strided(), steps=2), path)
+    for env, env_kwargs in (("replayed", {"recording": str(path)}), ("plain", {})):
+        task = Workload("test", "", (), env=env, env_kwargs=env_kwargs, num_envs=2).task("bare copies")
+        with pytest.raises(Exception, match="one block of memory|only the observations of recordings"):
+            start("bare", task)
+
+
+@pytest.mark.parametrize(("name", "num_infos"), [("serial", 2), ("serial-plain", 0), ("processes-plain@w2", 0)])
+def test_plain_steps_are_made_in_the_workload_of_other_steps(
+    name: str, num_infos: int, start: Callable[[str, dict[str, Any]], Any]
+) -> None:
+    task = WORKLOADS["infos-four"].task(f"ours {name}")
+    player = start("ours", {**task, "num_envs": 2, "num_workers": 2, "batch_size": 2})
+    vec = player.close.__self__
+    assert player.recv() == 2
+    player.send()
+    assert len(vec.recv().infos) == num_infos
+    player.send()
+
+
 # --------------------------------------------------------------------------------------------------- taking turns
 
 
@@ -455,6 +525,8 @@ ENTRIES = [
     entry("ours processes@w2", [1, 1, 1]),
 ]
 ENTRIES[5]["turns"] = [{"wait_us": figure} for figure in (25, 40, 28)]
+ENTRIES[1]["turns"] = [{**sample, "cpu_s": 0.5} for sample in ENTRIES[1]["turns"]]
+ENTRIES[0]["turns"] = [{**sample, "cpu_s": 0.25} for sample in ENTRIES[0]["turns"]]
 BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou shmem")
 
 
@@ -470,6 +542,11 @@ BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou sh
         (Target("", "ours processes@w2", figure="wait_us", at_most=30), (28, 25, 40), True, ""),
         (Target("", "ours processes@w2", figure="wait_us", at_most=20), (28, 25, 40), False, ""),
         (Target("", "sb3 subproc", figure="step_us", at_most=5e4), (5e4, 5e4, 5e4), True, ""),
+        (Target("", BOTH[0], BOTH[1:], figure="step_us", at_most=2), (2, 2, 2), True, ""),
+        (Target("", BOTH[0], BOTH[1:], figure="cpu_us", at_most=0.9), (1, 1, 1), False, ""),
+        (Target("", BOTH[0], PEERS[:1], figure="cpu_us", at_most=9), None, None, "did not run"),
+        (Target("", BOTH[0], ("torchrl pool@b8",), figure="step_us", at_most=9), None, None, "did not run"),
+        (Target("", BOTH[0], figure="overhead", at_most=9), None, None, "did not run"),
         (Target("", BOTH[0], ("torchrl pool@b8",), at_least=1), None, None, "did not run: torchrl pool@b8"),
         (
             *(Target("", BOTH[0], (PEERS[0], "torchrl pool@b8"), at_least=4), (4.5, 4, 5), True),

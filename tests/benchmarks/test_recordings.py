@@ -19,6 +19,7 @@ from benchmarks import adapter_overhead, overhead_tables, recordings, report
 from benchmarks.overhead_workloads import FAMILIES, REPLAYED
 from benchmarks.participants import LIBRARIES, Participant, floor_of
 from benchmarks.replayed import ReplayedEnv
+from benchmarks.targets_table import targets_table
 from benchmarks.workloads import WORKLOADS
 from pufferlib.environments import families
 
@@ -205,6 +206,46 @@ def test_our_overhead_is_a_share_of_a_peers() -> None:
     measured = result("replayed-taxi", {"ours serial": 1e5, "gymnasium sync": 5e4, "bare steps": 2e5})
     heads, _, row = overhead_tables.overhead_tables({"replayed-taxi": measured})["replayed"].splitlines()
     assert heads.endswith("| ours serial of SyncVectorEnv's |") and row.endswith("| 0.33 (0.33 – 0.33) |")
+
+
+def test_our_overhead_is_a_share_of_the_time_of_copies_without_their_calls() -> None:
+    rates = {"ours serial": 1e5, "gymnasium sync": 5e4, "bare steps": 2e5, "bare copies": 1.25e5, "bare calls": 2.5e5}
+    name = "family-ale-breakout-v5"
+    measured = {name: result(name, rates)}
+    heads, _, row = overhead_tables.overhead_tables(measured)["families"].splitlines()
+    assert heads.endswith("| copies alone, + µs | ours serial of SyncVectorEnv's | ours serial of the copies |")
+    assert row.endswith("| 4.00 (4.00 – 4.00) | 0.33 (0.33 – 0.33) | 1.25 (1.25 – 1.25) |")
+    title = overhead_tables.GROUPS["families"]
+    target = f"| {title} | 1.2× the time of copying the observations | 1.25 (1.25 – 1.25) | **no** |"
+    assert f"{target} 0 of 1; the worst: ALE/Breakout-v5 |" in targets_table(measured)
+
+
+def test_a_group_of_workloads_with_one_target_is_judged_by_the_worst() -> None:
+    assert set(overhead_tables.GROUPS) == {name for names, _ in overhead_tables.TABLES.values() for name in names}
+    shared = {"gymnasium sync": 5e4, "bare steps": 2e5}
+    measured = {
+        "replayed-taxi": result("replayed-taxi", {"ours serial": 1e5, **shared}),
+        "replayed-pong": result("replayed-pong", {"ours serial": 1.6e5, **shared}),
+        "replayed-reacher": result("replayed-reacher", {"ours serial": 1.6e5}),
+        "workers-taxi": result("workers-taxi", {"ours serial": 1e5, "ours processes@w2": 1.6e5}),
+        "workers-pong": result("workers-pong", {"ours serial": 1e5, "ours processes@w2": 1.9e5}),
+        "native-64": result("native-64", {"ours serial": 1e5, "bare steps": 2e5}),
+    }
+    rows = targets_table(measured).splitlines()
+    note = "1 of 2; the worst: Taxi; not measured: Reacher"
+    replayed, workers = overhead_tables.GROUPS["replayed"], overhead_tables.GROUPS["workers"]
+    assert f"| {replayed} | 1/4 of SyncVectorEnv's overhead | 0.33 (0.33 – 0.33) | **no** | {note} |" in rows
+    assert f"| {workers} | 1.5× the serial backend | 1.60 (1.60 – 1.60) | yes | 2 of 2; the worst: Taxi |" in rows
+    assert any("an overhead of 1.5 µs | 5.00 (5.00 – 5.00) µs | **no**" in row for row in rows)
+    only = {"replayed-reacher": measured["replayed-reacher"]}
+    assert "| — | not measured | not measured: Reacher |" in targets_table(only)
+
+
+def test_every_bar_on_overheads_is_a_target() -> None:
+    without = {
+        name for name, item in WORKLOADS.items() if overhead_tables.table_of(result(name, {})) and not item.targets
+    }
+    assert not without
 
 
 def test_rows_that_a_version_lacks_are_said_to_be_and_nothing_measured_says_how_to() -> None:
