@@ -138,7 +138,8 @@ class _Poker:
         The layout is: one-hot vectors of the player, the player's card and, if the game has one, the public card; then
         two elements for each action that can be played in a round, one for each action of ``recorded``.
         """
-        return _tensor(type(self), player, self.cards[player : player + 1], self.cards[2:], self.played)
+        state_class: Any = type(self)  # mypy takes no such class for hashable
+        return _tensor(state_class, player, self.cards[player : player + 1], self.cards[2:], self.played)
 
     def __str__(self) -> str:
         """Return the whole state as text, including hidden cards."""
