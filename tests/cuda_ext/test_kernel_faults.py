@@ -105,7 +105,7 @@ def check(kernel: KernelEnv, num_examples: int, phases: Sequence[Phase] = tuple(
     compare()
 
 
-@pytest.mark.parametrize("num_examples", [5, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_examples", [3, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_fibres_equal_the_reference(name: str, num_examples: int) -> None:
     check(KERNELS[name], num_examples)

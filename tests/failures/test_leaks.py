@@ -21,6 +21,9 @@ LONG = os.environ.get("PUFFERLIB_LEAKS") == "long"
 MIB = 2**20
 PATHS = {"compiled": "", "portable": "0"}
 EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.mark.long)]
+IN_PROCESSES = [
+    pytest.param(*row, marks=[] if LONG else [pytest.mark.long]) for row in (("pool", 8), ("multiprocessing", 4))
+]
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)] if LONG else [])]
 
@@ -79,13 +82,13 @@ def test_making_and_closing_with_spawn() -> None:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_restarts(path: str) -> None:
-    seen = measured("restarts", "pool", "--count", "500", *short("2"), path=path)
+    seen = measured("restarts", "pool", "--count", "500", *short("1"), path=path)
     assert seen["done"] == 500 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
 
 @pytest.mark.parametrize("path", EACH_PATH)
-@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 8), ("pool", 4), ("multiprocessing", 4)])
+@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 4), *IN_PROCESSES])
 def test_steps(backend: str, batch_size: int, path: str) -> None:
     """Each byte that leaks at a step would be 50 MB in the long form; the short one sees what larger things leak.
 

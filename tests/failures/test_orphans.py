@@ -141,8 +141,11 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("end", "context"), [*[(end, "fork") for end in ENDS], ("killed", "spawn"),
-                                              ("killed", "forkserver")])  # fmt: skip
+# Those that end an interpreter as another one does are long; test_failures.py has them in short, of workers alone.
+FORKED = [pytest.param(end, "fork", marks=[pytest.mark.long] if end in ("_exit", "sys.exit") else []) for end in ENDS]
+
+
+@pytest.mark.parametrize(("end", "context"), [*FORKED, ("killed", "spawn"), ("killed", "forkserver")])
 def test_what_environments_started_ends_with_the_parent(end: str, context: str) -> None:
     how = ENDS[end]
     body = f"""

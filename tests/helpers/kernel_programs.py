@@ -137,7 +137,7 @@ def run(text: str, folder: Path, headers: Path, sanitizer: str) -> tuple[int, st
 def build(text: str, folder: Path, headers: Path, sanitizer: str) -> Path:
     """Compile a program with a sanitizer, and return where it is."""
     binary = folder / "program"
-    flags = [*sources.HOST_FLAGS, "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    flags = [*sources.HOST_FLAGS, "-O0", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     command = [*COMPILER, *flags, "-I", str(headers), "-x", "c++", "-", "-o", str(binary)]
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -313,7 +313,7 @@ print(*times)
 """
     # CPU time, and of each part the least of several: what it costs by itself, whatever else the machine was doing. The
     # first run leaves our bytecode where an installation has gymnasium's.
-    runs = [list(map(float, python(code, PYTHONDONTWRITEBYTECODE="").split())) for _ in range(6)]
+    runs = [list(map(float, python(code, PYTHONDONTWRITEBYTECODE="").split())) for _ in range(5)]
     parts = ([after - before for before, after in itertools.pairwise(times)] for times in runs[1:])
     alone, imported, called = (min(part) for part in zip(*parts, strict=True))
     message = f"import gymnasium: {alone:.3f} s, import pufferlib: {imported:.3f} s more, make: {called:.3f} s more"

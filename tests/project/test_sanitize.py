@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import sanitize
+from matrix import covering
 
 try:
     sanitize.libraries()
@@ -95,13 +96,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("process", ["parent", "worker"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.timeout(300)
+@covering({"fault": [*FAULTS], "process": ["parent", "worker"]})
 def test_faults_are_noticed(fault: str, process: str, faulty: Path) -> None:
     """Also where nobody asks how the process that had one has ended."""
     program = PACK + (IN_A_WORKER if process == "worker" else "") + FAULTS[fault][2]
-    code, reports = sanitize.run(faulty, ["-c", program], limit_s=60, PUFFERLIB_NATIVE="")
+    code, reports = sanitize.run(faulty, ["-c", program], limit_s=200, PUFFERLIB_NATIVE="")
     assert len(reports) == 1 and fault in reports[0] and "pack" in reports[0], reports
     assert code == (0 if process == "worker" else sanitize.EXITCODE)
 
