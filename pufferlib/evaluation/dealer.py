@@ -30,7 +30,8 @@ class Dealer:
     A slot is an environment of the VecEnv, which plays one episode after another. The VecEnv's own autoreset is never
     used: the row that ends an episode is answered by a reset with the seed of the next one. vec: the VecEnv; unless it
     was made with on_error="restart", a failure raises WorkerError. act: the policy. results: where to store results;
-    episodes that have an ending there are not played. see: called with each batch, as arrays, while its environments
+    episodes that have an ending there are not played. made: the task that the environment of each slot was made for,
+    which is kept up to date. see: called with each batch, as arrays, while its environments
     wait. after: called after each batch with the numbers of finished episodes and of steps. done: called with the index
     of each episode that has been played to its end.
     """
@@ -41,6 +42,7 @@ class Dealer:
         act: Act,
         rules: Rules,
         results: Results,
+        made: list[int],
         *,
         see: Callable[[Batch, Dealer], None] | None = None,
         after: Callable[[int, int], None] | None = None,
@@ -52,7 +54,7 @@ class Dealer:
         self._act, self._see, self._after, self._done = act, see, after, done
         self._num_agents = num_agents
         self._staged = Stage(vec, rules.policy_batch)
-        self._queue = EpisodeQueue(rules, results)
+        self._queue, self._made = EpisodeQueue(rules, results.endings), made
         # By slot, of its current episode:
         self._episodes = np.full(num_envs, IDLE)
         self._steps = np.zeros(num_envs, np.int64)
@@ -111,12 +113,13 @@ class Dealer:
         rules, num_envs = self.rules, self.vec.num_envs
         seeds, options = [0] * num_envs, list[Mapping[str, object] | None]([None] * num_envs)
         for slot in range(num_envs):
-            episode = self._queue.take()
+            episode = self._queue.take(self._made, slot)
             if episode is None:
                 break
             self._begin(slot, episode)
             seeds[slot] = int(rules.seeds[episode])
             options[slot] = None if rules.options is None else rules.options[episode]
+        self._switch_tasks([slot for slot in range(num_envs) if self._episodes[slot] != IDLE])
         self.vec.async_reset(seeds, None if rules.options is None else options)
         self._used[:] = 1
         self._num_flying = num_envs
@@ -127,7 +130,7 @@ class Dealer:
         for slot in slots:
             episode = self._check.replay(slot, at_end=not self._queue)
             if episode is None:
-                episode = self._queue.take()
+                episode = self._queue.take(self._made, slot)
                 if episode is None:
                     self._episodes[slot] = IDLE
                     self._idle.append(slot)
@@ -146,6 +149,7 @@ class Dealer:
         if not slots:
             return
         rules, episodes = self.rules, self._episodes[slots]
+        self._switch_tasks(slots)
         replaying = self._check.replaying
         used = [slot for slot in slots if self._used[slot] and (rules.fresh or slot in replaying)]
         if used:
@@ -155,6 +159,16 @@ class Dealer:
         self.vec.async_reset(rules.seeds[episodes].tolist(), options, slots)
         self._used[slots] += 1
         self._num_flying += len(slots)
+
+    def _switch_tasks(self, slots: list[int]) -> None:
+        """Have the environments of slots whose next episodes are of other tasks made again by their resets."""
+        tasks = {slot: self.rules.task_of(int(self._episodes[slot])) for slot in slots}
+        others = [slot for slot, task in tasks.items() if task != self._made[slot]]
+        if others:
+            self.vec.remake(others, [self.rules.creators[tasks[slot]] for slot in others])
+            self._used[others] = 0
+            for slot in others:
+                self._made[slot] = tasks[slot]
 
     def _receive(self) -> None:
         """Receive a batch: count its steps, conclude the episodes that ended, and stage the other rows."""

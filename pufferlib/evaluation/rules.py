@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pufferlib.util.annotations import Array
+from pufferlib.util.annotations import Array, EnvCreator
 
 __all__ = ["EpisodeQueue", "Results", "Rules"]
 
@@ -17,11 +17,13 @@ __all__ = ["EpisodeQueue", "Results", "Rules"]
 class Rules:
     """How the episodes of an evaluation are played.
 
-    seeds: the seed of each episode, distinct. options: the reset options of each episode, or None for none at all.
-    policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of steps after
-    which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed by another
-    try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is played in a new
-    environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
+    seeds: the seed of each episode, distinct within a task. options: the reset options of each episode, or None for
+    none at all. policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of
+    steps after which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed
+    by another try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is
+    played in a new environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
+    task_names, creators: the name of each task, and what makes its environment; no creators if there is only one task,
+    whose environment the VecEnv has. tasks: the index of each episode's task; None if there is only one.
     """
 
     seeds: Array
@@ -32,6 +34,13 @@ class Rules:
     info_names: Sequence[str] = ()
     fresh: bool = False
     checked: bool = False
+    task_names: Sequence[str] = ("",)
+    creators: Sequence[EnvCreator] = ()
+    tasks: Array | None = None
+
+    def task_of(self, episode: int) -> int:
+        """Return the index of an episode's task."""
+        return 0 if self.tasks is None else int(self.tasks[episode])
 
     def place_of(self, episode: int) -> int:
         """Return the place of an episode in the policy's batches, from 0 to policy_batch - 1."""
@@ -83,31 +92,54 @@ class Results:
 class EpisodeQueue:
     """The episodes that have not been begun, dealt so that the policy is called seldom: with one of each place.
 
-    Episodes with an ending in ``results`` are left out.
+    An environment goes on with its task as long as that has episodes. endings: of each episode; those that have one are
+    left out.
     """
 
-    def __init__(self, rules: Rules, results: Results) -> None:
+    def __init__(self, rules: Rules, endings: Sequence[str]) -> None:
         self._rules = rules
-        self._waiting: dict[int, deque[int]] = {}  # by place
-        for episode, ending in enumerate(results.endings):
+        self._waiting: dict[int, dict[int, deque[int]]] = {}  # by task and place
+        for episode, ending in enumerate(endings):
             if not ending:
-                self._waiting.setdefault(rules.place_of(episode), deque()).append(episode)
-        self._num_playing = dict.fromkeys(self._waiting, 0)  # by place: how many episodes are played
+                places = self._waiting.setdefault(rules.task_of(episode), {})
+                places.setdefault(rules.place_of(episode), deque()).append(episode)
+        self._num_playing = Counter[int]()  # by place: how many episodes are played
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def take(self) -> int | None:
-        """Take the next episode, the first one of the place at which the fewest are played; None if none is left."""
-        playing, waiting = self._num_playing, self._waiting
-        if not waiting:
+    def take(self, made: Sequence[int], slot: int) -> int | None:
+        """Take a slot's next episode, the first one of the place at which the fewest are played; None if none is left.
+
+        made: the task that the environment of each slot was made for, or -1. If that has no episode left, the task with
+        the most episodes for each of its environments gets the slot.
+        """
+        if not self._waiting:
             return None
+        task = made[slot]
+        if task not in self._waiting:
+            num_envs = Counter(made)
+            shares = {
+                task: sum(map(len, places.values())) / (1 + num_envs[task]) for task, places in self._waiting.items()
+            }
+            task = max(shares, key=lambda task: (shares[task], -task))
+        playing, waiting = self._num_playing, self._waiting[task]
         place = min(waiting, key=lambda place: (playing[place], waiting[place][0]))
         episode = waiting[place].popleft()
         if not waiting[place]:
             del waiting[place]
+        if not waiting:
+            del self._waiting[task]
         playing[place] += 1
         return episode
+
+    def first_tasks(self, num_envs: int) -> list[int]:
+        """Take the first episode of each of so many slots; return their tasks."""
+        made = [-1] * num_envs
+        for slot in range(num_envs):
+            episode = self.take(made, slot)
+            made[slot] = 0 if episode is None else self._rules.task_of(episode)
+        return made
 
     def finish(self, episode: int) -> None:
         """Record that an episode is no longer played."""

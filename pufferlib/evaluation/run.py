@@ -21,16 +21,16 @@ from pufferlib.evaluation.episodes import FAILED, Episodes, info_column
 from pufferlib.evaluation.noise import MAX_SEED
 from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
 from pufferlib.evaluation.progress import progress_bar
-from pufferlib.evaluation.rules import Results, Rules
+from pufferlib.evaluation.rules import EpisodeQueue, Results, Rules
 from pufferlib.evaluation.store import Store, described, fingerprint
-from pufferlib.registry import creator
+from pufferlib.evaluation.tasks import name_of, tasks_of, with_env_index
 from pufferlib.util.annotations import Array
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 from pufferlib.vectorization import Batch, VecEnv
-from pufferlib.vectorization.core.arguments import accepts_env_index, misplaced, options_per_env
+from pufferlib.vectorization.core.arguments import misplaced, options_per_env
 from pufferlib.vectorization.core.plan import checked_count, checked_seed
 
-__all__ = ["SEED", "EvaluationInterrupted", "derived_seeds", "evaluate", "name_of", "play_in", "with_env_index"]
+__all__ = ["SEED", "EvaluationInterrupted", "derived_seeds", "evaluate", "play_in", "with_freshness_of"]
 
 SEED = 987_654_321  # far from those that people train with
 NUM_ENVS, POLICY_BATCH = 16, 16
@@ -40,9 +40,10 @@ FIRST_FINISHED = ("pool", "ray")  # backends whose batches hold the environments
 
 @says_what_was_meant(misplaced, "env_kwargs")
 def evaluate(
-    env: Callable[..., Any] | str,
+    env: Callable[..., Any] | str | None,
     policy: Any,
     *,
+    tasks: Mapping[str, Any] | Sequence[Any] | None = None,
     seeds: Iterable[int] | None = None,
     episodes: int | None = None,
     seed: int = SEED,
@@ -71,7 +72,7 @@ def evaluate(
     reset_timeout: float | None = None,
     backend_kwargs: Mapping[str, Any] | None = None,
 ) -> Episodes:
-    """Play one episode for each seed, and return their results in the order of the seeds.
+    """Play one episode for each seed, or each task and seed, and return their results in the order of the seeds.
 
     Whichever environment is free gets the next seed at once, and every seed is played to its end, so that neither short
     nor long episodes are favoured. An episode's result depends only on the environment, the seed, the policy and
@@ -79,6 +80,10 @@ def evaluate(
     environments in a batch.
 
     env: as for ``make``, but only one, not a list. A callable with a parameter ``env_index`` gets 0.
+    tasks: several environments with the same spaces, in each of which every seed is played: a sequence, or a dict by
+        name, of env_kwargs that are added to those of all, or of creators or names, and then env is None. At most
+        num_envs environments exist at a time: one is made when its task's first episode is dealt to it, and replaced
+        when its task has no more episodes. Results are in the order of the tasks and, within each, of the seeds.
     policy: a function that returns the actions for a PolicyBatch; or the path of a run's folder or of its policy.pt; or
         a torch module with the interface of ``pufferlib.models``; or an Actor; or a model of Stable-Baselines3; or
         "random". A policy with a memory has a state for each agent, which starts again with each episode.
@@ -126,17 +131,23 @@ def evaluate(
         fresh=_is_fresh(fresh),
         checked=fresh == "auto" and backend != "cuda",  # a kernel's reset(seed) sets its whole state
     )
+    rules = _with_tasks(rules, env, tasks, env_args, env_kwargs, backend)
     num_episodes = len(rules.seeds)
     if options is not None:
         rules = replace(rules, options=options_per_env(options, num_episodes))
     num_envs = min(num_episodes, NUM_ENVS if num_envs is None else checked_count("num_envs", num_envs))
     if batch_size is None and backend in FIRST_FINISHED:
         batch_size = 1
-    policy = loaded(policy, env, trust=trust)
+    policy = loaded(policy, None if tasks is not None and env is None else env, trust=trust)
     with ExitStack() as stack:
         store = None
         if save is not None:
-            description: dict[str, Any] = {"env": name_of(env), "env_args": env_args, "env_kwargs": env_kwargs or {}}
+            description: dict[str, Any] = {
+                "env": rules.task_names,
+                "tasks": tasks,
+                "env_args": env_args,
+                "env_kwargs": env_kwargs or {},
+            }
             description |= {"wrap_kwargs": wrap_kwargs or {}, "policy": fingerprint(policy), "greedy": greedy}
             description |= {name: getattr(rules, name) for name in ("policy_batch", "max_steps", "info_names")}
             store = stack.enter_context(Store(save, described(description)))
@@ -146,16 +157,23 @@ def evaluate(
         after = progress if callable(progress) else None
         if progress is True:
             after = stack.enter_context(progress_bar(num_episodes))
+        one_env: dict[str, Any] = {"num_envs": num_envs, "env_args": env_args}
+        made = [0] * num_envs
+        source: Any = env
+        if rules.creators:
+            endings = [""] * num_episodes if store is None else store.endings(rules)
+            made, one_env = EpisodeQueue(rules, endings).first_tasks(num_envs), {}
+            source = [rules.creators[task] for task in made]
+        else:
+            one_env["env_kwargs"] = with_env_index(env, env_kwargs, backend)
         vec = stack.enter_context(
             make(
-                env,
+                source,
+                **one_env,
                 backend=backend,
-                num_envs=num_envs,
                 num_workers=None if num_workers is None else min(checked_count("num_workers", num_workers), num_envs),
                 batch_size=None if batch_size is None else min(checked_count("batch_size", batch_size), num_envs),
                 seed=seed,
-                env_args=env_args,
-                env_kwargs=with_env_index(env, env_kwargs, backend),
                 wrap_kwargs={**wrap_kwargs_of(policy), **(wrap_kwargs or {})} or None,
                 autoreset_mode="disabled",
                 context=context,
@@ -170,7 +188,7 @@ def evaluate(
             )
         )
         act = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        return play_in(vec, policy, rules, act, task=name_of(env), after=after, store=store)
+        return play_in(vec, policy, rules, act, made=made, after=after, store=store)
 
 
 def play_in(
@@ -179,15 +197,15 @@ def play_in(
     rules: Rules,
     policy_kwargs: Mapping[str, Any],
     *,
-    task: str,
+    made: list[int] | None = None,
     see: Callable[[Batch, Dealer], None] | None = None,
     after: Callable[[int, int], None] | None = None,
     store: Store | None = None,
 ) -> Episodes:
     """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
 
-    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. task: the environment's name. see,
-    after: as for Dealer. store: where to store finished episodes; those in it are not played.
+    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. made: by default, zeros. made,
+    see, after: as for Dealer. store: where to store finished episodes; those in it are not played.
 
     If an episode depends on those that an environment played before, all episodes are played again, each in a new
     environment, with a warning. Raises PlanError for an environment that is vectorized already, and
@@ -195,10 +213,10 @@ def play_in(
     """
     if vec.copies_per_env > 1:
         raise PlanError(
-            f"{task} is {vec.copies_per_env} environments in one, which cannot be seeded and reset one at a time; "
-            "evaluate a creator that makes one of them"
+            f"{rules.task_names[0]} is {vec.copies_per_env} environments in one, which cannot be seeded and reset one "
+            "at a time; evaluate a creator that makes one of them"
         )
-    start_s = time.perf_counter()
+    start_s, slots_made = time.perf_counter(), [0] * vec.num_envs if made is None else made
 
     def played(rules: Rules) -> Results:
         results = Results.of(rules, vec.agents_per_env)
@@ -207,9 +225,9 @@ def play_in(
         done = None if store is None else lambda episode: store.add(rules, results, episode)
         try:
             with opened(policy, vec, **policy_kwargs) as act:
-                Dealer(vec, act, rules, results, see=see, after=after, done=done).play()
+                Dealer(vec, act, rules, results, slots_made, see=see, after=after, done=done).play()
         except KeyboardInterrupt:
-            finished = _episodes(vec, rules, results, task, time.perf_counter() - start_s).finished()
+            finished = _episodes(vec, rules, results, time.perf_counter() - start_s).finished()
             raise EvaluationInterrupted(finished, len(rules.seeds)) from None
         return results
 
@@ -217,7 +235,7 @@ def play_in(
         results = played(rules)
     except HistoryError as error:
         warnings.warn(
-            f"{task}: the episode of seed {rules.seeds[error.episode]} was another one, from step {error.step} on, in "
+            f"{_described(rules, error.episode)} was another one, from step {error.step} on, in "
             f"an environment that had played before ({error.num_before} episodes). Therefore, all episodes are played "
             "again, each in a new environment; "
             'fresh="always" does so at once, and fresh="never" not at all. Reset all state in reset(seed)',
@@ -228,17 +246,21 @@ def play_in(
         if store is not None:
             store.restart()
         results = played(replace(rules, fresh=True))
-    _report_failures(results, rules, task)
-    return _episodes(vec, rules, results, task, time.perf_counter() - start_s)
+    _report_failures(results, rules)
+    return _episodes(vec, rules, results, time.perf_counter() - start_s)
 
 
-def _report_failures(results: Results, rules: Rules, task: str) -> None:
+def _described(rules: Rules, episode: int) -> str:
+    return f"{rules.task_names[rules.task_of(episode)]}: the episode of seed {rules.seeds[episode]}"
+
+
+def _report_failures(results: Results, rules: Rules) -> None:
     """Warn of the episodes that failed too often. Raises WorkerError if none was played to its end."""
     if not results.causes:
         return
     episode, cause = next(iter(results.causes.items()))
     num_failures = results.failures[episode] + results.deaths[episode]
-    text = f"{task}: the episode of seed {rules.seeds[episode]} failed {num_failures} times: {cause}"
+    text = f"{_described(rules, episode)} failed {num_failures} times: {cause}"
     num = len(results.causes)
     if {*results.endings} <= {"", FAILED}:
         others = f"; the first {num} were tried, and the other {len(rules.seeds) - num} not"
@@ -275,15 +297,10 @@ def with_freshness_of(store: Store, rules: Rules, fresh: str) -> Rules:
     return replace(rules, fresh=True)
 
 
-def name_of(env: Any) -> str:
-    """Return the name of an environment, as the name of a task."""
-    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
-
-
-def _episodes(vec: VecEnv, rules: Rules, results: Results, task: str, wall_s: float) -> Episodes:
+def _episodes(vec: VecEnv, rules: Rules, results: Results, wall_s: float) -> Episodes:
     num_episodes = len(rules.seeds)
     return Episodes(
-        tasks=np.full(num_episodes, task),
+        tasks=np.array(rules.task_names)[np.zeros(num_episodes, np.int64) if rules.tasks is None else rules.tasks],
         seeds=rules.seeds,
         returns=results.returns.sum(1),
         lengths=results.lengths,
@@ -336,6 +353,29 @@ def derived_seeds(seed: int, num: int) -> Array:
         seeds[again] = counts[again] + (generator.integers(0, 2**23, len(again)) << 8)
 
 
+def _with_tasks(
+    rules: Rules,
+    env: Any,
+    tasks: Mapping[str, Any] | Sequence[Any] | None,
+    env_args: Sequence[Any],
+    env_kwargs: Mapping[str, Any] | None,
+    backend: str,
+) -> Rules:
+    """Return rules that play every seed in every task. Raises PlanError for impossible tasks."""
+    if tasks is None:
+        return replace(rules, task_names=(name_of(env),))
+    if backend == "cuda":
+        raise PlanError("tasks are environments with other arguments, which a kernel's share; evaluate one at a time")
+    listed, num_seeds = tasks_of(env, tasks, env_args, env_kwargs), len(rules.seeds)
+    return replace(
+        rules,
+        seeds=np.tile(rules.seeds, len(listed)),
+        task_names=[task.name for task in listed],
+        creators=[task.creator for task in listed],
+        tasks=np.arange(len(listed)).repeat(num_seeds),
+    )
+
+
 def _info_names(infos: Sequence[str]) -> tuple[str, ...]:
     if isinstance(infos, str) or not all(isinstance(name, str) for name in infos):
         raise PlanError(f"infos={infos!r} is no sequence of names; use a tuple, such as ('score',)")
@@ -346,18 +386,3 @@ def _is_fresh(fresh: str) -> bool:
     if fresh not in FRESH:
         raise PlanError(not_one_of("fresh", fresh, FRESH))
     return fresh == "always"
-
-
-def with_env_index(env: Any, env_kwargs: Mapping[str, Any] | None, backend: str) -> Mapping[str, Any]:
-    """Return the arguments of every environment: those in env_kwargs, and env_index=0 if the creator takes an index.
-
-    Raises PlanError for several environments or several mappings.
-    """
-    if isinstance(env, (list, tuple)):
-        raise PlanError(f"env lists {len(env)} environments; evaluate one, and call evaluate for each of the others")
-    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
-        raise PlanError(f"env_kwargs={env_kwargs!r:.80} is no dict; all episodes are played with the same arguments")
-    kwargs = dict(env_kwargs or {})
-    if backend != "cuda" and accepts_env_index(creator(env)):
-        kwargs.setdefault("env_index", 0)  # all environments are equal: any of them may get any seed
-    return kwargs

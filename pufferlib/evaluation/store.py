@@ -67,11 +67,17 @@ class Store:
         """The number of episodes that the file held when it was opened, or when they were forgotten."""
         return len(self._lines)
 
+    def endings(self, rules: Rules) -> list[str]:
+        """Return the endings of the episodes of ``rules``; "" for those that are not stored."""
+        return [line["ending"] if line is not None else "" for line in self._lines_of(rules)]
+
+    def _lines_of(self, rules: Rules) -> list[dict[str, Any] | None]:
+        by_key = {_key(line): line for line in self._lines}
+        return [by_key.get(_key(_identity(rules, episode))) for episode in range(len(rules.seeds))]
+
     def load(self, rules: Rules, results: Results) -> None:
         """Copy the stored episodes that are among those of ``rules`` into ``results``."""
-        by_key = {_key(line): line for line in self._lines}
-        for episode in range(len(rules.seeds)):
-            line = by_key.get(_key(_identity(rules, episode)))
+        for episode, line in enumerate(self._lines_of(rules)):
             if line is None:
                 continue
             returns = decoded(line["returns"])
@@ -224,8 +230,9 @@ def described(value: Any) -> Any:
 def _identity(rules: Rules, episode: int) -> dict[str, Any]:
     """Return what tells an episode from the others of an evaluation."""
     options = None if rules.options is None else rules.options[episode]
-    return {"seed": int(rules.seeds[episode]), "options": encoded(options)}
+    task = rules.task_names[rules.task_of(episode)]
+    return {"task": task, "seed": int(rules.seeds[episode]), "options": encoded(options)}
 
 
 def _key(line: Mapping[str, Any]) -> str:
-    return json.dumps([line["seed"], line["options"]], sort_keys=True)
+    return json.dumps([line["task"], line["seed"], line["options"]], sort_keys=True)

@@ -25,12 +25,11 @@ from pufferlib.evaluation.run import (
     SEED,
     EvaluationInterrupted,
     derived_seeds,
-    name_of,
     play_in,
-    with_env_index,
     with_freshness_of,
 )
 from pufferlib.evaluation.store import Store, described, fingerprint
+from pufferlib.evaluation.tasks import name_of, with_env_index
 from pufferlib.models import Actor, SavedPolicy, read_policy
 from pufferlib.models.files import POLICY_FILE
 from pufferlib.training.random_policy import Act
@@ -228,6 +227,7 @@ def play(
         max_steps=max_steps,
         info_names=("score",),
         checked=backend != "cuda" and watch is None,
+        task_names=(name_of(subject.env),),
     )
     with ExitStack() as stack:
         vec = stack.enter_context(
@@ -268,10 +268,9 @@ def play(
             store = stack.enter_context(Store(save, described({**named, **of_policy, "max_steps": max_steps})))
             rules = with_freshness_of(store, rules, "auto")
         policy_kwargs = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        how: dict[str, Any] = {"task": name_of(subject.env), "see": see, "after": after, "store": store}
         interrupted = ""
         try:
-            episodes = play_in(vec, policy, rules, policy_kwargs, **how)
+            episodes = play_in(vec, policy, rules, policy_kwargs, see=see, after=after, store=store)
         except EvaluationInterrupted as stopped:
             episodes, interrupted = stopped.episodes, str(stopped)
             if not len(episodes):

@@ -497,7 +497,7 @@ def test_a_step_that_takes_too_long_is_played_again(tmp_path: Path) -> None:
         ({"episodes": 2, "env_kwargs": [{}]}, "env_kwargs=.* is no dict"),
         ({"episodes": 2, "progress": "yes"}, "progress='yes' is neither True, False nor a function of two numbers"),
         ({"episodes": 2, "policy": 5}, "policy=5 is no policy"),
-        ({"episodes": 2, "env": [HashEnv, HashEnv]}, "env lists 2 environments; evaluate one"),
+        ({"episodes": 2, "env": [HashEnv, HashEnv]}, "env lists 2 environments; pass them as tasks="),
         ({"episodes": 2, "backend": "pol"}, "backend='pol' is not one of"),
     ],
 )

@@ -58,3 +58,7 @@ def test_ray_plays_what_serial_plays(tmp_path: Path) -> None:
         result = pufferlib.evaluate(FailsOnce, "random", batch_size=batch_size, **plan, **how)
         assert result == expected
     assert (tmp_path / "failed").exists()
+    tasks = {"short": {"mean_length": 3}, "long": {"mean_length": 9}}
+    tasks_how: dict[str, Any] = {"seeds": range(3), "tasks": tasks}
+    expected = pufferlib.evaluate(HashEnv, "random", backend="serial", **tasks_how)
+    assert pufferlib.evaluate(HashEnv, "random", **{**plan, "env_kwargs": {}}, **tasks_how) == expected

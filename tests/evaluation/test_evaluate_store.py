@@ -168,7 +168,7 @@ def test_a_file_of_another_evaluation_is_refused(tmp_path: Path) -> None:
             pufferlib.evaluate(HashEnv, noisy, **{**how, **other})
     with pytest.raises(PlanError, match="with policy=.*noisy and not random; name another file"):
         pufferlib.evaluate(HashEnv, "random", **how)
-    with pytest.raises(PlanError, match="with env=HashEnv and not Telling"):
+    with pytest.raises(PlanError, match=r"with env=\['HashEnv'\] and not \['Telling'\]"):
         pufferlib.evaluate(Telling, noisy, **how)
     with pytest.raises(PlanError, match="is no place for a file"):
         pufferlib.evaluate(HashEnv, noisy, **{**how, "save": tmp_path / "none" / "a"})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from typing import Any
 
 import numpy as np
 import pytest
-from mock_envs import HashEnv
+from mock_envs import HashEnv, NestedHashEnv
 
 import pufferlib
 from pufferlib import _native
@@ -98,6 +99,46 @@ def test_environments_are_made_again_by_their_next_reset(plan: dict[str, Any], p
             vec.remake([4])
 
 
+class Numbered(HashEnv):
+    """Knows what it was made with; it can die."""
+
+    def __init__(self, env_index: int = 0, number: int = 0) -> None:
+        super().__init__(env_index, mean_length=10_000)
+        self.number = number
+
+    def step(self, action: Any) -> Any:
+        if action == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_environments_are_replaced_by_what_other_creators_make(plan: dict[str, Any], path: str) -> None:
+    how = {**plan, "batch_size": None, "on_error": "restart"}
+    with pufferlib.make(Numbered, **how, autoreset_mode="disabled", seed=1) as vec:
+        vec.reset()
+        vec.remake([1, 3], [functools.partial(Numbered, 1, 5), lambda: Numbered(3, 6)])
+        assert vec.get_attr("number") == [0] * 4
+        vec.reset()
+        assert vec.get_attr("number") == [0, 5, 0, 6]
+        vec.remake([3])
+        vec.reset()
+        assert vec.get_attr("number") == [0, 5, 0, 6]
+        if plan["backend"] != "serial":
+            vec.send(np.array([0, 7, 0, 0]))
+            vec.recv()
+            vec.reset()
+            assert vec.get_attr("number") == [0, 5, 0, 6] and vec.restarts[1] == 1
+    with pufferlib.make(Numbered, **{**plan, "batch_size": None}, seed=1) as vec:
+        vec.reset()
+        for creators in ([Numbered], [1, 2]):
+            with pytest.raises(CallError, match="are not 2 callables; pass one for each"):
+                vec.remake([1, 2], creators)
+        vec.remake([2], [NestedHashEnv])
+        with pytest.raises(WorkerError, match="environment 2 "):
+            vec.reset()
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_what_is_ready_is_received_at_once(plan: dict[str, Any], path: str) -> None:
     with pufferlib.make(Longer, **plan, seed=1) as vec:
@@ -118,6 +159,8 @@ def test_kernels_can_be_idle_and_remade() -> None:
     with pufferlib.make("ocean/squared", backend="cuda", device="host", num_envs=3, seed=1) as vec:
         vec.reset()
         vec.remake([0])
+        with pytest.raises(CallError, match="creators cannot replace them"):
+            vec.remake([0], [dict])
         vec.send(np.zeros(1, np.int64), env_ids=[1])
         vec.idle([0, 2])
         assert vec.recv().masks.tolist() == [False, True, False]

@@ -16,7 +16,7 @@ from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
 from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
-from pufferlib.util.annotations import Info, Metadata
+from pufferlib.util.annotations import EnvCreator, Info, Metadata
 from pufferlib.vectorization.core.sharing import HeldEnv
 from pufferlib.vectorization.core.slab import Slab, SlabShape
 from pufferlib.vectorization.core.step_watchdog import Doing
@@ -130,7 +130,8 @@ class Step(NamedTuple):
 class ResetOrder(NamedTuple):
     """An order to reset one environment and write its rows to a slot.
 
-    fresh: whether to replace the environment with a new one first.
+    fresh: whether to replace the environment with a new one first. creator: what makes the new one, now and whenever it
+    is made again; None for the creator that made the last one.
     """
 
     env_id: int
@@ -138,6 +139,7 @@ class ResetOrder(NamedTuple):
     seed: int | None
     options: dict[str, object] | None
     fresh: bool
+    creator: EnvCreator | None = None
 
 
 class Reset(NamedTuple):

@@ -12,7 +12,7 @@ from gymnasium.envs import registration
 from pufferlib.errors import CallError
 from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
-from pufferlib.util.annotations import Array, Metadata, Options, ResetSeed
+from pufferlib.util.annotations import Array, EnvCreator, Metadata, Options, ResetSeed
 from pufferlib.vectorization.core.batch import Batch
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.messages import EnvSpec
@@ -206,14 +206,16 @@ class VecEnv(ABC):
         """
         self.async_reset([0] * len(env_ids), env_ids=env_ids)
 
-    def remake(self, env_ids: Sequence[int]) -> None:
+    def remake(self, env_ids: Sequence[int], creators: Sequence[EnvCreator] | None = None) -> None:
         """Replace each of these environments with a new one at its next ``reset`` or ``async_reset``.
 
         Resets at the end of an episode do not count. If that call has no seed, the new environment gets one that none
         has had, which is derived from the VecEnv's seed.
 
         With the backend "cuda" this does nothing, since a reset of a kernel's environment leaves nothing of its state.
-        env_ids: the environments. Raises CallError if this VecEnv cannot replace environments.
+        env_ids: the environments. creators: callables without arguments, one for each, that make these environments
+        from then on, with the same spaces as the others; by default those that made the present ones. Raises CallError
+        if this VecEnv cannot replace environments, or if there is not one creator for each.
         """
         raise CallError(f"a {self._title} cannot make its environments again; make another one")
 

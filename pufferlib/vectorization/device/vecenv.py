@@ -14,8 +14,8 @@ from typing import Any, overload
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.errors import PlanError
-from pufferlib.util.annotations import EnvSource, ResetSeed
+from pufferlib.errors import CallError, PlanError
+from pufferlib.util.annotations import EnvCreator, EnvSource, ResetSeed
 from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
@@ -201,8 +201,10 @@ class CUDA(VecEnv):
         queue.require_waiting(ids, "send", named=env_ids is not None)
         queue.launch(ids, tensor)
 
-    def remake(self, env_ids: Sequence[int]) -> None:
+    def remake(self, env_ids: Sequence[int], creators: Sequence[EnvCreator] | None = None) -> None:
         checked_ids(env_ids, self.num_envs)
+        if creators is not None:
+            raise CallError("the environments of a kernel share their arguments; creators cannot replace them")
 
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
         """Return the environments of a call: ``env_ids``, by default the environments of the last batch.

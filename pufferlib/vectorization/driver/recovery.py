@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pufferlib.util.annotations import Info
+from pufferlib.util.annotations import EnvCreator, Info
 from pufferlib.vectorization.core.messages import ResetOrder
 from pufferlib.vectorization.core.plan import Seeds
 
@@ -32,6 +32,7 @@ class Recovery:
         self._unmade: set[int] = set()  # environments that are made again by their next reset
         self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of environments not reset yet
         self._num_remade = [0] * num_envs
+        self._creators: dict[int, EnvCreator] = {}  # of environments that their worker's own creators do not make
         self._restarts, self._max_restarts = on_error == "restart", max_restarts
 
     @property
@@ -62,11 +63,13 @@ class Recovery:
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
-    def remake(self, env_ids: Iterable[int]) -> None:
+    def remake(self, env_ids: Sequence[int], creators: Sequence[EnvCreator] | None = None) -> None:
         """Record environments that have not failed, but are to be replaced by their next reset.
 
-        If that has no seed, and none is due, it uses one that no environment has had.
+        If that has no seed, and none is due, it uses one that no environment has had. creators: what makes each of them
+        from then on; None for the same as before.
         """
+        self._creators.update(zip(env_ids, creators or (), strict=bool(creators)))
         for env_id in env_ids:
             self._unmade.add(env_id)
             if env_id not in self._first_seeds:
@@ -98,7 +101,8 @@ class Recovery:
             ``retry_seed`` has recorded. If no seed is due, the order has none.
         """
         order_seed = self._first_seeds.get(env_id) if seed is None else seed
-        return ResetOrder(env_id, slot, order_seed, options, env_id in self._unmade)
+        fresh = env_id in self._unmade
+        return ResetOrder(env_id, slot, order_seed, options, fresh, self._creators.get(env_id) if fresh else None)
 
     def begun(self, env_ids: Sequence[int]) -> None:
         """Record that the reset orders of these environments are being sent, and forget what was due for them."""

@@ -16,7 +16,7 @@ import numpy as np
 from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues, checked_actions
 from pufferlib.telemetry.timeline import Timeline
-from pufferlib.util.annotations import Options, ResetSeed
+from pufferlib.util.annotations import EnvCreator, Options, ResetSeed
 from pufferlib.vectorization.core.arguments import checked_ids, options_per_env
 from pufferlib.vectorization.core.backend import CLOSE_S, Remote
 from pufferlib.vectorization.core.batch import Batch, Batches
@@ -330,8 +330,11 @@ class WorkerVecEnv(VecEnv):
         scheduler.held = recovery.pending
 
     @exclusive
-    def remake(self, env_ids: Sequence[int]) -> None:
-        self._recovery.remake(checked_ids(env_ids, self.num_envs))
+    def remake(self, env_ids: Sequence[int], creators: Sequence[EnvCreator] | None = None) -> None:
+        ids = checked_ids(env_ids, self.num_envs)
+        if creators is not None and (len(creators) != len(ids) or not all(map(callable, creators))):
+            raise CallError(f"creators={creators!r:.80} are not {len(ids)} callables; pass one for each of env_ids")
+        self._recovery.remake(ids, creators)
 
     # -------------------------------------------------------------------------------------------------- control
 

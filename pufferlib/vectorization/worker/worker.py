@@ -374,12 +374,15 @@ class Worker:
 
     def reset(self, request: Reset) -> None:
         """Reset environments, making them again first if their order is ``fresh``; each writes its rows to its slot."""
-        for env_id, slot, seed, options, fresh in request.orders:
+        for env_id, slot, seed, options, fresh, creator in request.orders:
             self.over.discard(env_id)
             self._num_resets += 1
             self._doing[0] = word_of(self._num_resets, env_id, self._num_ids, is_reset=True)
             phase = "__init__"
             try:
+                if creator is not None:
+                    self._early.discard(env_id)  # another creator has made it
+                    self.task.creators[env_id - self.task.env_ids[0]] = creator
                 if fresh:
                     self._make_again(env_id)
                 phase, env = "reset", self.envs[env_id]
