@@ -30,10 +30,10 @@ class Dealer:
     A slot is an environment of the VecEnv, which plays one episode after another. The VecEnv's own autoreset is never
     used: the row that ends an episode is answered by a reset with the seed of the next one. vec: the VecEnv; unless it
     was made with on_error="restart", a failure raises WorkerError. act: the policy. results: where to store results;
-    episodes that have an ending there are not played. made: the task that the environment of each slot was made for,
-    which is kept up to date. see: called with each batch, as arrays, while its environments
-    wait. after: called after each batch with the numbers of finished episodes and of steps. done: called with the index
-    of each episode that has been played to its end.
+    episodes that have an ending there are not played. env_tasks: the task that the environment of each slot was made
+    for, which is kept up to date. see: called with each batch, as arrays, while its environments wait. after: called
+    after each batch with the numbers of finished episodes and of steps. done: called with the index of each episode
+    that has been played to its end.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Dealer:
         act: Act,
         rules: Rules,
         results: Results,
-        made: list[int],
+        env_tasks: list[int],
         *,
         see: Callable[[Batch, Dealer], None] | None = None,
         after: Callable[[int, int], None] | None = None,
@@ -54,7 +54,7 @@ class Dealer:
         self._act, self._see, self._after, self._done = act, see, after, done
         self._num_agents = num_agents
         self._staged = Stage(vec, rules.policy_batch)
-        self._queue, self._made = EpisodeQueue(rules, results.endings), made
+        self._queue, self._env_tasks = EpisodeQueue(rules, results.endings), env_tasks
         # By slot, of its current episode:
         self._episodes = np.full(num_envs, IDLE)
         self._steps = np.zeros(num_envs, np.int64)
@@ -68,9 +68,10 @@ class Dealer:
         self._failures = [*zip(*vec.failures, strict=True)]  # by slot: those that have been counted
         self._check = HistoryCheck(num_agents, enabled=rules.checked and not rules.fresh)
 
-    def episode_of(self, env_id: int) -> int:
-        """Return the index of the episode that a slot plays, or -1 if it plays none."""
-        return int(self._episodes[env_id])
+    def episodes_of(self, env_ids: Array) -> Array:
+        """Return the index of the episode that each of these slots plays, or -1 if it plays none; int64, as env_ids."""
+        episodes: Array = self._episodes[env_ids]
+        return episodes
 
     def play(self) -> None:
         """Play all episodes that have no ending yet, and store their results.
@@ -113,7 +114,7 @@ class Dealer:
         rules, num_envs = self.rules, self.vec.num_envs
         seeds, options = [0] * num_envs, list[Mapping[str, object] | None]([None] * num_envs)
         for slot in range(num_envs):
-            episode = self._queue.take(self._made, slot)
+            episode = self._queue.take(self._env_tasks, slot)
             if episode is None:
                 break
             self._begin(slot, episode)
@@ -130,7 +131,7 @@ class Dealer:
         for slot in slots:
             episode = self._check.replay(slot, at_end=not self._queue)
             if episode is None:
-                episode = self._queue.take(self._made, slot)
+                episode = self._queue.take(self._env_tasks, slot)
                 if episode is None:
                     self._episodes[slot] = IDLE
                     self._idle.append(slot)
@@ -161,14 +162,14 @@ class Dealer:
         self._num_flying += len(slots)
 
     def _switch_tasks(self, slots: list[int]) -> None:
-        """Have the environments of slots whose next episodes are of other tasks made again by their resets."""
+        """Replace the environments of slots whose next episodes are of other tasks, at their resets."""
         tasks = {slot: self.rules.task_of(int(self._episodes[slot])) for slot in slots}
-        others = [slot for slot, task in tasks.items() if task != self._made[slot]]
+        others = [slot for slot, task in tasks.items() if task != self._env_tasks[slot]]
         if others:
             self.vec.remake(others, [self.rules.creators[tasks[slot]] for slot in others])
             self._used[others] = 0
             for slot in others:
-                self._made[slot] = tasks[slot]
+                self._env_tasks[slot] = tasks[slot]
 
     def _receive(self) -> None:
         """Receive a batch: count its steps, conclude the episodes that ended, and stage the other rows."""

@@ -108,38 +108,38 @@ class EpisodeQueue:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def take(self, made: Sequence[int], slot: int) -> int | None:
+    def take(self, env_tasks: Sequence[int], slot: int) -> int | None:
         """Take a slot's next episode, the first one of the place at which the fewest are played; None if none is left.
 
-        made: the task that the environment of each slot was made for, or -1. If that has no episode left, the task with
-        the most episodes for each of its environments gets the slot.
+        env_tasks: the task that the environment of each slot was made for, or -1. If that has no episode left, the task
+        with the most episodes for each of its environments gets the slot.
         """
         if not self._waiting:
             return None
-        task = made[slot]
+        task = env_tasks[slot]
         if task not in self._waiting:
-            num_envs = Counter(made)
+            num_envs = Counter(env_tasks)
             shares = {
                 task: sum(map(len, places.values())) / (1 + num_envs[task]) for task, places in self._waiting.items()
             }
             task = max(shares, key=lambda task: (shares[task], -task))
         playing, waiting = self._num_playing, self._waiting[task]
-        place = min(waiting, key=lambda place: (playing[place], waiting[place][0]))
-        episode = waiting[place].popleft()
-        if not waiting[place]:
-            del waiting[place]
+        index = min(waiting, key=lambda index: (playing[index], waiting[index][0]))
+        episode = waiting[index].popleft()
+        if not waiting[index]:
+            del waiting[index]
         if not waiting:
             del self._waiting[task]
-        playing[place] += 1
+        playing[index] += 1
         return episode
 
     def first_tasks(self, num_envs: int) -> list[int]:
         """Take the first episode of each of so many slots; return their tasks."""
-        made = [-1] * num_envs
+        env_tasks = [-1] * num_envs
         for slot in range(num_envs):
-            episode = self.take(made, slot)
-            made[slot] = 0 if episode is None else self._rules.task_of(episode)
-        return made
+            episode = self.take(env_tasks, slot)
+            env_tasks[slot] = 0 if episode is None else self._rules.task_of(episode)
+        return env_tasks
 
     def finish(self, episode: int) -> None:
         """Record that an episode is no longer played."""

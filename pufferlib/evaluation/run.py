@@ -60,6 +60,7 @@ def evaluate(
     fresh: str = "auto",
     save: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    see: Callable[[Batch, Array], None] | None = None,
     torch_threads: int = 1,
     trust: bool = False,
     env_args: Sequence[Any] = (),
@@ -114,6 +115,8 @@ def evaluate(
         which results depend have to be those of the file.
     progress: True shows a bar with the time left; or a function that is called with the number of finished episodes and
         the number of steps after each batch.
+    see: a function that is called with each batch, as arrays, while its environments wait, and with the index of the
+        episode that each of them plays, int64 (batch_size,), or -1 for none.
     torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
         policy.pt that names code outside the current folder.
 
@@ -158,12 +161,12 @@ def evaluate(
         if progress is True:
             after = stack.enter_context(progress_bar(num_episodes))
         one_env: dict[str, Any] = {"num_envs": num_envs, "env_args": env_args}
-        made = [0] * num_envs
+        env_tasks = [0] * num_envs
         source: Any = env
         if rules.creators:
             endings = [""] * num_episodes if store is None else store.endings(rules)
-            made, one_env = EpisodeQueue(rules, endings).first_tasks(num_envs), {}
-            source = [rules.creators[task] for task in made]
+            env_tasks, one_env = EpisodeQueue(rules, endings).first_tasks(num_envs), {}
+            source = [rules.creators[task] for task in env_tasks]
         else:
             one_env["env_kwargs"] = with_env_index(env, env_kwargs, backend)
         vec = stack.enter_context(
@@ -188,7 +191,8 @@ def evaluate(
             )
         )
         act = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        return play_in(vec, policy, rules, act, made=made, after=after, store=store)
+        watch = None if see is None else lambda batch, dealer: see(batch, dealer.episodes_of(batch.env_ids))
+        return play_in(vec, policy, rules, act, env_tasks=env_tasks, see=watch, after=after, store=store)
 
 
 def play_in(
@@ -197,14 +201,15 @@ def play_in(
     rules: Rules,
     policy_kwargs: Mapping[str, Any],
     *,
-    made: list[int] | None = None,
+    env_tasks: list[int] | None = None,
     see: Callable[[Batch, Dealer], None] | None = None,
     after: Callable[[int, int], None] | None = None,
     store: Store | None = None,
 ) -> Episodes:
     """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
 
-    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. made: by default, zeros. made,
+    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. env_tasks: by default, zeros.
+    env_tasks,
     see, after: as for Dealer. store: where to store finished episodes; those in it are not played.
 
     If an episode depends on those that an environment played before, all episodes are played again, each in a new
@@ -216,7 +221,7 @@ def play_in(
             f"{rules.task_names[0]} is {vec.copies_per_env} environments in one, which cannot be seeded and reset one "
             "at a time; evaluate a creator that makes one of them"
         )
-    start_s, slots_made = time.perf_counter(), [0] * vec.num_envs if made is None else made
+    start_s, slot_tasks = time.perf_counter(), [0] * vec.num_envs if env_tasks is None else env_tasks
 
     def played(rules: Rules) -> Results:
         results = Results.of(rules, vec.agents_per_env)
@@ -225,7 +230,7 @@ def play_in(
         done = None if store is None else lambda episode: store.add(rules, results, episode)
         try:
             with opened(policy, vec, **policy_kwargs) as act:
-                Dealer(vec, act, rules, results, slots_made, see=see, after=after, done=done).play()
+                Dealer(vec, act, rules, results, slot_tasks, see=see, after=after, done=done).play()
         except KeyboardInterrupt:
             finished = _episodes(vec, rules, results, time.perf_counter() - start_s).finished()
             raise EvaluationInterrupted(finished, len(rules.seeds)) from None

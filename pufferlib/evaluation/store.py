@@ -132,13 +132,13 @@ class Store:
     def _read(self) -> None:
         self._file.seek(0)
         text = self._file.read()
-        whole = text[: text.rfind("\n") + 1]  # a line that is not finished was being written at a kill
+        complete = text[: text.rfind("\n") + 1]  # a line that is not finished was being written at a kill
         try:
-            header, *self._lines = map(json.loads, whole.splitlines() or ["{}"])
-            is_ours = not whole or header.get("pufferlib evaluation") == VERSION
+            header, *self._lines = map(json.loads, complete.splitlines() or ["{}"])
+            is_ours = not complete or header.get("pufferlib evaluation") == VERSION
         except (ValueError, AttributeError):
             is_ours = False
-        if not is_ours or (text and not whole and not text.startswith('{"pufferlib')):
+        if not is_ours or (text and not complete and not text.startswith('{"pufferlib')):
             raise PlanError(f"{self.path} has no results of pufferlib.evaluate in this version; name another file")
         if not header:
             self._file.truncate(0)
@@ -146,8 +146,8 @@ class Store:
             return
         self._require_same(header["description"])
         self._header = header
-        if whole != text:
-            self._file.truncate(len(whole.encode()))
+        if complete != text:
+            self._file.truncate(len(complete.encode()))
 
     def _require_same(self, stored: Mapping[str, Any]) -> None:
         mine = self._header["description"]

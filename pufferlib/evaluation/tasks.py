@@ -45,8 +45,8 @@ def tasks_of(
         maker = env if is_kwargs else item
         kwargs = with_env_index(maker, {**(env_kwargs or {}), **(item if is_kwargs else {})}, "pool")
         if name is None:
-            given = ", ".join(f"{key}={value}" for key, value in item.items()) if is_kwargs else ""
-            name = given or name_of(maker)
+            arguments = ", ".join(f"{key}={value}" for key, value in item.items()) if is_kwargs else ""
+            name = arguments or name_of(maker)
         (made_by,) = env_creators(maker, 1, env_args, kwargs)  # type: ignore[arg-type]
         listed.append(Task(name, functools.partial(_called, made_by)))
     twice = [name for name, count in Counter(task.name for task in listed).items() if count > 1]

@@ -302,7 +302,7 @@ class Reel:
 
     def _is_filmed(self, env_id: int) -> bool:
         assert self._dealer is not None
-        self._episodes[env_id] = episode = self._dealer.episode_of(env_id)
+        self._episodes[env_id] = episode = int(self._dealer.episodes_of(np.array([env_id]))[0])
         return 0 <= episode < self.num_videos and episode not in self.films
 
     def _keep(self, env_id: int, film: Film) -> None:

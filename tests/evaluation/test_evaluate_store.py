@@ -26,8 +26,8 @@ class Telling(HashEnv):
 
     def step(self, action: Any) -> Any:
         *row, info = super().step(action)
-        told = {"text": f"tick {self.tick}", "array": np.array([self.tick / 3, np.nan]), "number": np.float32(0.1)}
-        return *row, {**info, **told, "nested": {"a": [1, (2.5, None)], "b": True}}
+        texts = {"text": f"tick {self.tick}", "array": np.array([self.tick / 3, np.nan]), "number": np.float32(0.1)}
+        return *row, {**info, **texts, "nested": {"a": [1, (2.5, None)], "b": True}}
 
 
 INFOS = ("text", "array", "number", "nested", "tick")

@@ -121,15 +121,15 @@ def test_tasks_that_remember_are_found_and_stored_tasks_are_not_played_again(tmp
 def test_an_environment_keeps_its_task_while_that_has_episodes() -> None:
     rules = Rules(np.tile(np.arange(5), 3), tasks=np.arange(3).repeat(5), creators=[dict] * 3)
     queue = EpisodeQueue(rules, [""] * 5 + ["cut"] * 3 + [""] * 7)
-    made = [-1, -1]
+    env_tasks = [-1, -1]
     order = []
-    for turn in range(12):
-        slot = turn % 2
-        episode = queue.take(made, slot)
+    for index in range(12):
+        slot = index % 2
+        episode = queue.take(env_tasks, slot)
         assert episode is not None
-        made[slot] = rules.task_of(episode)
-        order.append(made[slot])
-    assert order == [0, 2] * 5 + [1, 1] and not queue and queue.take(made, 0) is None
+        env_tasks[slot] = rules.task_of(episode)
+        order.append(env_tasks[slot])
+    assert order == [0, 2] * 5 + [1, 1] and not queue and queue.take(env_tasks, 0) is None
 
 
 @pytest.mark.parametrize(
