@@ -22,7 +22,7 @@ __all__ = ["measure_cartpole", "measure_ocean", "measure_vectorizers"]
 Entry = dict[str, float]
 Entries = dict[str, list[Entry]]  # of each side, one per seed
 
-CARTPOLE = {
+CARTPOLE: dict[str, Any] = {
     "env": "classic/cartpole",
     "total_steps": 70_000,
     "num_epochs": 6,
@@ -37,7 +37,7 @@ FUSED = {"num_envs": 32, "rollout_length": 64, "minibatch_size": 128}
 EAGER = {"backend": "serial", "num_envs": 32, "rollout_length": 64, "num_minibatches": 16}
 SLEEPS = {"ocean/identity"}
 # One setting for ppo and Stable-Baselines3: rollouts of 2,048 rows, minibatches of 512.
-VECTORIZED = {
+VECTORIZED: dict[str, Any] = {
     "backend": "serial",
     "num_envs": 8,
     "rollout_length": 256,
@@ -149,7 +149,7 @@ def by_sb3(env: str, seed: int, total_steps: int) -> Callable[[], tuple[float, A
 
     config = ppo.Config(**VECTORIZED)
 
-    def train() -> tuple[None, Any]:
+    def train() -> tuple[float, Any]:
         model = PPO(
             "MlpPolicy",
             make_vec_env(env, n_envs=config.num_envs, seed=seed),

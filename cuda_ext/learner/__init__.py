@@ -2,6 +2,8 @@
 
 fused           the learner, for networks of torch that it copies weights from and to
 library         the compiled functions and the structures that they take
+inference       the arrays with which it acts on a batch of rows
+actions.cuh     actions drawn from outputs and random numbers; for hosts and devices
 losses.cuh      each row's losses and derivatives, advantages, and Adam's step for one weight; for hosts and devices
 update.h        the arguments of an update, and the order in which gradients are summed
 variant.h       loops over rows with vector instructions; main.h compiles it once for each instruction set, and exports

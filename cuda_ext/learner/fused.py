@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuda_ext.functions import THREAD_NS, HostKernel
+from cuda_ext.learner.inference import InferenceBatch
 from cuda_ext.learner.library import (
     ALIGNMENT,
     MOST_LAYERS,
@@ -169,6 +170,10 @@ class FusedLearner:
         finally:
             self._lock.release()
 
+    def _call(self, name: str, *arguments: Any) -> None:
+        with self._calling():
+            self._run(getattr(self._functions, name), *arguments)
+
     def _run(self, function: Callable[..., int], *arguments: Any) -> None:
         """Call a compiled function. Raises MemoryError if it could not allocate memory."""
         lacking = function(self._learner, *arguments)
@@ -243,10 +248,12 @@ class FusedLearner:
         out = np.empty((count, network.widths[network.num_layers - 1]), np.float32)
         source = address("features", features, np.float32, (count, network.num_inputs))
         weights = self.weights.ctypes.data + 4 * begin
-        with self._calling():
-            arguments = (ctypes.byref(network), weights, source, count, self._variant, out.ctypes.data)
-            self._run(self._functions.learner_outputs, *arguments)
+        self._call("learner_outputs", ctypes.byref(network), weights, source, count, self._variant, out.ctypes.data)
         return out
+
+    def inference_batch(self, num_rows: int) -> InferenceBatch:
+        """Return arrays with which the learner acts on batches of num_rows rows, and draws actions."""
+        return InferenceBatch(num_rows, self._update, self._nvec, self._call)
 
     def require_playable(self, launcher: Any, num_inputs: int, num_options: int) -> None:
         """Raise KernelError unless ``play_steps`` can play these environments.
@@ -284,8 +291,7 @@ class FusedLearner:
             *(inputs.data_ptr(), observations.data_ptr(), features.ctypes.data, logits.data_ptr()),
             *(play, pool, arguments.ctypes.data),
         )
-        with self._calling():
-            self._run(self._functions.learner_play, ctypes.byref(steps))
+        self._call("learner_play", ctypes.byref(steps))
 
     def advantages(
         self,

@@ -15,6 +15,7 @@ __all__ = [
     "NUM_TERMS",
     "VARIANTS",
     "Heads",
+    "Inference",
     "Network",
     "Objective",
     "Play",
@@ -74,6 +75,20 @@ class Update(Structure):
     )
 
 
+class Inference(Structure):
+    """The arguments for inferring values and drawing actions."""
+
+    _fields_ = (
+        ("actor", Network),
+        ("critic", Network),
+        ("heads", Heads),
+        *((name, c_int) for name in ("log_std", "critic_weights", "variant", "num_rows")),
+        *((name, c_void_p) for name in ("weights", "features", "allowed", "exponentials", "normals")),
+        *((name, c_void_p) for name in ("outputs", "values")),
+        *((name, c_void_p) for name in ("discrete_actions", "continuous_actions", "log_probs", "options")),
+    )
+
+
 class Play(Structure):
     """The arguments for playing steps."""
 
@@ -109,6 +124,9 @@ def with_signatures(functions: ctypes.CDLL) -> ctypes.CDLL:
     functions.learner_num_variants.argtypes, functions.learner_num_variants.restype = (), c_int
     functions.learner_update.argtypes, functions.learner_update.restype = (c_void_p, POINTER(Update)), c_longlong
     functions.learner_play.argtypes, functions.learner_play.restype = (c_void_p, POINTER(Play)), c_longlong
+    for name in ("learner_infer", "learner_draw"):
+        function = getattr(functions, name)
+        function.argtypes, function.restype = (c_void_p, POINTER(Inference)), c_longlong
     functions.learner_outputs.argtypes = (*(c_void_p, POINTER(Network), c_void_p, c_void_p, c_int, c_int, c_void_p),)
     functions.learner_outputs.restype = c_longlong
     functions.learner_advantages.argtypes = (c_int, c_int, *(c_void_p,) * 5, c_float, c_float, c_void_p)

@@ -32,6 +32,23 @@ struct ActionRow {
     float advantage;  // normalized
 };
 
+// Replaces the logits of one discrete part by log-probabilities, and writes probabilities times their sum, which is
+// returned, to weights. allowed: a byte per option, 0 for a forbidden one; null allows all.
+__device__ __forceinline__ float log_softmax(float* logits, const unsigned char* allowed, int n, float* weights) {
+    float most = FORBIDDEN_LOGIT, total = 0.0f;
+    for (int k = 0; k < n; ++k) {
+        if (allowed != nullptr && allowed[k] == 0) logits[k] = FORBIDDEN_LOGIT;
+        most = logits[k] > most ? logits[k] : most;
+    }
+    for (int k = 0; k < n; ++k) {
+        weights[k] = exponential(logits[k] - most);
+        total += weights[k];
+    }
+    const float log_total = logarithm(total);
+    for (int k = 0; k < n; ++k) logits[k] = (logits[k] - most) - log_total;
+    return total;
+}
+
 // Replaces a row's outputs by the derivative of share times the policy's loss, and adds the derivative by the
 // logarithms of the standard deviations to log_std_slopes. Adds the row's terms, times share, to the sums.
 // probabilities: num_options floats to work in; entropies: num_discrete floats.
@@ -42,18 +59,10 @@ __device__ __forceinline__ void differentiate_policy(const Heads& heads, const O
     float log_prob = 0.0f, entropy = 0.0f;
     for (int part = 0, first = 0; part < heads.num_discrete; first += heads.nvec[part++]) {
         const int end = first + heads.nvec[part];
-        float most = FORBIDDEN_LOGIT, total = 0.0f, part_entropy = 0.0f;
+        const unsigned char* const allowed = row.allowed == nullptr ? nullptr : row.allowed + first;
+        const float total = log_softmax(outputs + first, allowed, heads.nvec[part], probabilities + first);
+        float part_entropy = 0.0f;
         for (int k = first; k < end; ++k) {
-            if (row.allowed != nullptr && row.allowed[k] == 0) outputs[k] = FORBIDDEN_LOGIT;
-            most = outputs[k] > most ? outputs[k] : most;
-        }
-        for (int k = first; k < end; ++k) {
-            probabilities[k] = exponential(outputs[k] - most);
-            total += probabilities[k];
-        }
-        const float log_total = logarithm(total);
-        for (int k = first; k < end; ++k) {
-            outputs[k] = (outputs[k] - most) - log_total;  // the option's log-probability
             probabilities[k] = probabilities[k] / total;
             if (probabilities[k] > 0.0f) part_entropy -= probabilities[k] * outputs[k];
         }

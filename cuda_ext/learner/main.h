@@ -204,7 +204,7 @@ EXPORTED void learner_close(void* learner) { delete (Learner*)learner; }
 
 EXPORTED int learner_num_variants() { return num_variants(); }
 
-// The next three functions return 0; or the number of bytes that could not be allocated, and do no more after that.
+// The next four functions return 0; or the number of bytes that could not be allocated, and do no more after that.
 
 EXPORTED long long learner_update(void* opened, const Update* update) {
     Learner& learner = *(Learner*)opened;
@@ -225,6 +225,35 @@ EXPORTED long long learner_outputs(void* opened, const Network* network, const f
         functions.compute_outputs(*network, weights, observations, first, last, memory, outputs);
     });
     return learner.lacking.exchange(0);
+}
+
+// Writes the actor's outputs and the critic's values.
+EXPORTED long long learner_infer(void* opened, const Inference* batch) {
+    Learner& learner = *(Learner*)opened;
+    const Functions& functions = functions_of(batch->variant);
+    const auto compute = [&](const Network& network, const float* weights, float* outputs) {
+        learner.run(batch->num_rows, TILE, tile_size(network), [&](int first, int last, float* memory) {
+            functions.compute_outputs(network, weights, batch->features, first, last, memory, outputs);
+        });
+    };
+    compute(batch->actor, batch->weights, batch->outputs);
+    compute(batch->critic, batch->weights + batch->critic_weights, batch->values);
+    return learner.lacking.exchange(0);
+}
+
+// Draws actions from the outputs that learner_infer has written.
+EXPORTED long long learner_draw(void*, const Inference* batch) {
+    const Heads& heads = batch->heads;
+    const size_t num_outputs = heads.num_options + heads.num_continuous;
+    for (size_t row = 0; row < (size_t)batch->num_rows; ++row) {
+        batch->log_probs[row] = draw_action(
+            heads, batch->allowed == nullptr ? nullptr : batch->allowed + row * heads.num_options,
+            batch->weights + batch->log_std, batch->exponentials, batch->num_rows, row,
+            batch->normals + row * heads.num_continuous, batch->outputs + row * num_outputs, batch->options,
+            batch->discrete_actions + row * heads.num_discrete,
+            batch->continuous_actions + row * heads.num_continuous);
+    }
+    return 0;
 }
 
 // Returns -1, and plays no further step, if a launch refuses to play.

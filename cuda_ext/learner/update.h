@@ -1,6 +1,7 @@
 // The arguments of the learner's functions, as fused.py passes them, and the order in which gradients are summed.
 #pragma once
 #include "layers.cuh"
+#include "learner/actions.cuh"
 #include "learner/losses.cuh"
 
 constexpr int MOST_LAYERS = 4;   // three hidden layers and the outputs
@@ -68,6 +69,20 @@ struct Play {
     int (*play)(void* pool, const void* launch);
     void* pool;
     char* launch;
+};
+
+// A batch of rows whose actions are drawn: weights are as in Update, and exponentials and normals as for draw_action.
+struct Inference {
+    Network actor, critic;
+    Heads heads;
+    int log_std, critic_weights, variant, num_rows;
+    const float *weights, *features;
+    const unsigned char* allowed;  // null: all options
+    const float *exponentials, *normals;
+    float *outputs, *values;
+    long long* discrete_actions;
+    float *continuous_actions, *log_probs;
+    float* options;  // num_options floats to work in
 };
 
 // A minibatch while it is learnt from. Each group of its rows has a gradient of its own, in which the products of the

@@ -41,6 +41,7 @@ class Decisions:
         self.nvec = [n for part in parts for n in num_options(part)]
         self.num_options = sum(self.nvec)
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
+        self._ranges = [_range_of(part) for part in parts]
         if not self.nvec and not self.num_aims:
             raise SpaceError(f"no policy for {action_space}; use Discrete, MultiDiscrete, MultiBinary or Box parts")
 
@@ -90,8 +91,9 @@ class Decisions:
         """Convert actions to the form that ``VecEnv.send`` takes: an array or, for a Tuple space, a tuple of arrays."""
         discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
-            return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)
-        return _flat_actions(self.space, discrete_actions, continuous_actions)
+            parts = zip(self.space, self._ranges, strict=True)
+            return tuple(_flat_actions(*part, discrete_actions, continuous_actions) for part in parts)
+        return _flat_actions(self.space, self._ranges[0], discrete_actions, continuous_actions)
 
 
 class Distribution:
@@ -165,20 +167,29 @@ def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
     return []
 
 
-def _flat_actions(
-    space: gymnasium.Space[Any], discrete_actions: Tensor, continuous_actions: Tensor
-) -> np.ndarray[Any, Any]:
-    shape = (-1, *(space.shape or ()))
+def _range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
+    """Return the values that 0 stands for in a Box's elements, and their distances to those of 1; else zeros."""
     if not isinstance(space, Box):
-        flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
-        return flat.astype(space.dtype)
+        return 0, 0
     low, high = np.isfinite(space.low), np.isfinite(space.high)
     # If a bound is missing, -1 to 1 spans two units: from the other bound, or around 0 if both are.
     least = np.where(low, space.low, np.where(high, space.high - 2.0, -1.0))
     most = np.where(high, space.high, np.where(low, space.low + 2.0, 1.0))
     low, high = least / 2, most / 2
+    return high + low, high - low
+
+
+def _flat_actions(
+    space: gymnasium.Space[Any], center_span: tuple[Any, Any], discrete_actions: Tensor, continuous_actions: Tensor
+) -> np.ndarray[Any, Any]:
+    """Return the actions of one part of a space. center_span: see ``_range_of``."""
+    shape = (-1, *(space.shape or ()))
+    if not isinstance(space, Box):
+        flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
+        return flat.astype(space.dtype)
+    center, span = center_span
     values: np.ndarray[Any, Any] = np.clip(
-        (high + low) + (high - low) * continuous_actions.numpy().reshape(shape), space.low, space.high
+        center + span * continuous_actions.numpy().reshape(shape), space.low, space.high
     )
     rounded: np.ndarray[Any, Any] = values if np.issubdtype(space.dtype, np.floating) else np.rint(values)
     return np.asarray(rounded, space.dtype)

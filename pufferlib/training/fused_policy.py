@@ -12,15 +12,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pufferlib.errors import PlanError
-from pufferlib.models import Actor, Distribution
+from pufferlib.errors import CallError, PlanError
+from pufferlib.models import Actor
 from pufferlib.models.networks import ActorCritic
 from pufferlib.models.reading import Features, has_images
 
-__all__ = ["FusedPolicy"]
+__all__ = ["FusedDistribution", "FusedPolicy"]
 
 NUM_LOSSES = 5  # the first of cuda_ext.learner.fused.TERMS; the last is the gradient's norm
 MOMENTS = ("means", "squares", "beta_powers")  # Adam's state
+
+
+class FusedDistribution:
+    """The distribution of a batch's actions, from which compiled code draws, with torch's random numbers.
+
+    It draws the actions that ``Distribution`` would draw, up to rounding. batch: an ``InferenceBatch`` of the learner.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self._features, self.values, self._log_probs = map(
+            torch.from_numpy, (batch.features, batch.values, batch.log_probs)
+        )
+        self._drawn = tuple(map(torch.from_numpy, (batch.discrete_actions, batch.continuous_actions)))
+        self._exponentials, self._normals = (
+            [*map(torch.from_numpy, batch.exponentials)],
+            torch.from_numpy(batch.normals),
+        )
+        self._allowed: Any = None
+
+    def infer(self, features: Tensor, mask: Tensor | None) -> None:
+        """Compute the distribution and the values of a batch, given its features and its masks of allowed options."""
+        self._features.copy_(features)
+        self._allowed = None if mask is None else mask.contiguous().numpy()
+        self._batch.infer()
+
+    def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
+        """Draw (discrete_actions, continuous_actions), once for a batch. generator: by default, torch's global one."""
+        for part in self._exponentials:
+            part.exponential_(generator=generator)
+        if self._normals.shape[1]:
+            self._normals.normal_(generator=generator)
+        self._batch.draw(self._allowed)
+        return self._drawn
+
+    def log_prob(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Tensor:
+        """Return the log-probabilities, (rows,), of the actions that ``sample`` has returned. Others are refused."""
+        if discrete_actions is not self._drawn[0] or continuous_actions is not self._drawn[1]:
+            raise CallError(
+                "only the actions that sample returned have log-probabilities here; use the actor for others"
+            )
+        return self._log_probs
 
 
 class FusedPolicy:
@@ -58,16 +100,20 @@ class FusedPolicy:
         )
         self.param_groups: list[dict[str, Any]] = [{"lr": learning_rate}]
         self._actor, self._policy = actor, policy
+        self._batches: dict[int, FusedDistribution] = {}  # by number of rows
 
     @torch.no_grad()
-    def __call__(self, observations: Tensor) -> tuple[Distribution, Tensor, None]:
-        """Return (distribution of the allowed actions, values, None), as ``Actor`` does, without gradients."""
-        features, decisions = self._features(observations), self._actor.decisions
-        numbers, values = (
-            torch.from_numpy(part(features)) for part in (self.learner.policy_outputs, self.learner.values)
-        )
-        outputs = decisions.outputs(numbers, self._policy.log_std)
-        return decisions.distribution(outputs, self._actor.mask(observations)), values, None
+    def __call__(self, observations: Tensor) -> tuple[FusedDistribution, Tensor, None]:
+        """Return (distribution of the allowed actions, values, None), as ``Actor`` does, without gradients.
+
+        All that they hold is overwritten by the next call with as many rows.
+        """
+        num_rows = len(observations)
+        if num_rows not in self._batches:
+            self._batches[num_rows] = FusedDistribution(self.learner.inference_batch(num_rows))
+        distribution = self._batches[num_rows]
+        distribution.infer(self._policy.read(observations), self._actor.mask(observations))
+        return distribution, distribution.values, None
 
     @torch.no_grad()
     def rows(

@@ -11,7 +11,7 @@ import kernel_programs
 import numpy as np
 import pytest
 from kernel_functions import compiled
-from learner_cases import Case, compare, compare_advantages, compare_calls, compare_tanh, fused_of
+from learner_cases import Case, compare, compare_actions, compare_advantages, compare_calls, compare_tanh, fused_of
 
 from cuda_ext.learner import fused
 from cuda_ext.learner.library import with_signatures
@@ -19,7 +19,8 @@ from cuda_ext.learner.library import with_signatures
 pytestmark = pytest.mark.beside
 
 # By name: a file, a text in it, and what stands in its place. FAULT is true while the fault is on.
-LOSSES, UPDATE, LOOPS, MAIN = (f"learner/{name}" for name in ("losses.cuh", "update.h", "variant.h", "main.h"))
+FILES = ("losses.cuh", "actions.cuh", "update.h", "variant.h", "main.h")
+LOSSES, ACTIONS, UPDATE, LOOPS, MAIN = (f"learner/{name}" for name in FILES)
 FAULTS = {
     "sign of the entropy's derivative": (
         LOSSES,
@@ -52,6 +53,24 @@ FAULTS = {
     "coefficient of the value's loss": (LOSSES, "(objective.value_co", "(FAULT ? 0.5f * error : objective.value_co"),
     "least ratio": (LOSSES, "least = 1.0f - objective.clip", "least = 1.0f - (FAULT ? 0.2f : objective.clip)"),
     "greatest ratio": (LOSSES, "most = 1.0f + objective.clip", "most = 1.0f + (FAULT ? 0.2f : objective.clip)"),
+    "clocks of later parts": (
+        ACTIONS,
+        "exponentials + first * num_rows",
+        "exponentials + (1 - FAULT) * first * num_rows",
+    ),
+    "clocks of later rows": (ACTIONS, "num_rows + row * n;", "num_rows + (1 - FAULT) * row * n;"),
+    "chance of an option": (
+        ACTIONS,
+        "= logits[k] - logarithm(clocks[k])",
+        "= FAULT ? logits[k] : logits[k] - logarithm(clocks[k])",
+    ),
+    "forbidden options": (ACTIONS, "allowed == nullptr ? nullptr", "FAULT || allowed == nullptr ? nullptr"),
+    "noise of continuous parts": (ACTIONS, "means[k] + std * normals", "means[k] + (FAULT ? 1.0f : std) * normals"),
+    "log-probability of an action": (
+        ACTIONS,
+        "log_prob += logits[chosen]",
+        "log_prob = (1 - FAULT) * log_prob + logits[chosen]",
+    ),
     "absent rows": (UPDATE, "update.masks[row] != 0", "update.masks[row] != FAULT * 2"),
     "correction of the second moment": (MAIN, "(1.0 - update.beta_powers[1])", "(1.0 - update.beta_powers[1 - FAULT])"),
     "norm at which gradients are clipped": (MAIN, "norm > update.max_", "(1 - FAULT) * norm > update.max_"),
@@ -77,6 +96,7 @@ CHECKS: tuple[Callable[[], None], ...] = (
     lambda: compare(Case(value_coefficient=1.3, clip=0.4, advantage_floor=0.05, advantage_scale=0.01)),
     lambda: compare_calls(Case(num_minibatches=3)),
     compare_tanh,
+    lambda: compare_actions(Case()),
     lambda: compare_advantages(fused_of(Case())),
 )
 

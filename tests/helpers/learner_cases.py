@@ -25,6 +25,7 @@ __all__ = [
     "Case",
     "Reference",
     "compare",
+    "compare_actions",
     "compare_advantages",
     "compare_calls",
     "compare_tanh",
@@ -114,6 +115,11 @@ class Case:
         return np.array_split(shuffled, self.num_minibatches)
 
 
+def decisions_of(case: Case) -> Decisions:
+    parts: list[Any] = [MultiDiscrete(list(case.nvec))] if case.nvec else []
+    return Decisions(Tuple([*parts, *([Box(-1, 1, (case.num_continuous,))] if case.num_continuous else [])]))
+
+
 class Reference:
     """The same learner in torch, in float64.
 
@@ -128,9 +134,7 @@ class Reference:
         self.parameters = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
         self.gradients = [torch.zeros_like(part) for part in self.parameters]
         self.optimizer = torch.optim.Adam(self.parameters, 1.0, eps=1e-5)
-        parts: list[Any] = [MultiDiscrete(list(case.nvec))] if case.nvec else []
-        parts += [Box(-1, 1, (case.num_continuous,))] if case.num_continuous else []
-        self.decisions = Decisions(Tuple(parts))
+        self.decisions = decisions_of(case)
         self.settings = case.settings()
         self.kink_distance = np.inf
         for part in (*self.actor, *self.critic):
@@ -232,6 +236,30 @@ def compare_calls(case: Case) -> None:
     terms = [other.update(rows, [minibatch], 1e-2)[0] for minibatch in minibatches]
     np.testing.assert_array_equal(one.update(rows, minibatches, 1e-2), terms)
     np.testing.assert_array_equal(one.weights, other.weights)
+
+
+@one_thread()
+def compare_actions(case: Case) -> None:
+    """Assert that actions, log-probabilities and values are torch's, given the same random numbers."""
+    learner, rows, (actor, critic, log_std) = fused_of(case), case.rows(), case.networks()
+    with torch.no_grad():
+        features = torch.from_numpy(rows.features)
+        allowed = None if rows.allowed is None else torch.from_numpy(rows.allowed)
+        decisions = decisions_of(case)
+        distribution = decisions.distribution(decisions.outputs(actor(features), log_std), allowed)
+        actions = distribution.sample(torch.Generator().manual_seed(case.seed))
+        expected = (*actions, distribution.log_prob(*actions), critic(features)[:, 0])
+    batch, generator = learner.inference_batch(case.num_rows), torch.Generator().manual_seed(case.seed)
+    batch.features[:] = rows.features
+    batch.infer()
+    for part in batch.exponentials:
+        torch.from_numpy(part).exponential_(generator=generator)
+    if case.num_continuous:
+        torch.from_numpy(batch.normals).normal_(generator=generator)
+    batch.draw(rows.allowed)
+    np.testing.assert_array_equal(batch.discrete_actions, expected[0])
+    for actual, column in zip((batch.continuous_actions, batch.log_probs, batch.values), expected[1:], strict=True):
+        near(actual, column, 1e-5)
 
 
 def compare_tanh() -> None:
