@@ -160,7 +160,7 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
             ]
             cells = [f"`{case.game}`", case.responses, f"{level}", f"{len(reached)} of {len(runs)}"]
             for key in ("policies", "episodes", "training_episodes", "cpu_s"):
-                cells.append(_spread([point[key] for point in reached]))
+                cells.append(_range_text([point[key] for point in reached]))
             rows.append(cells)
     heads = ("game", "responses", "NashConv", "seeds", "policies each", "episodes", "of them to learn", "CPU seconds")
     machines = sorted({run["machine"] for run in results["runs"]})
@@ -168,7 +168,7 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
     return {"learned": learned, "learned_leduc": _leduc(results)}
 
 
-def _spread(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     """Format the median with the range; a single value without, and no value as a dash."""
     if not values:
         return "–"

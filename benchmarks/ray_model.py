@@ -177,7 +177,7 @@ class _Cluster:
         heapq.heappush(self.events, (at_s, self.num_events, kind, actor, value))
 
     def send(self, index: int, num_envs: int) -> None:
-        """Have the driver call an actor, with the actions of num_envs environments."""
+        """Call an actor from the driver, with the actions of num_envs environments."""
         self.now_s = self.work(self.now_s, self.half_s(self.costs.driver, num_envs))
         self.actors[index].num_calls += 1
         self.add(self.work(self.now_s, self.half_s(self.costs.rest, num_envs)), CALLED, index, num_envs)
@@ -210,7 +210,7 @@ class _Cluster:
             self.add(at_s + self.linger_s, LINGERED, index, actor.wait_number)
 
     def answer(self, at_s: float, index: int) -> None:
-        """Have an actor answer its waiting call."""
+        """Answer an actor's waiting call."""
         actor = self.actors[index]
         num_rows, actor.num_ready, actor.waiting = actor.num_ready, 0, False
         self.num_events += 1
@@ -218,7 +218,7 @@ class _Cluster:
         heapq.heappush(self.answers, (arrival_s, self.num_events, index, num_rows, actor.num_due > 0))
 
     def receive(self) -> tuple[int, int]:
-        """Have the driver wait for an answer and take it; return the actor and the number of rows."""
+        """Wait in the driver for an answer and take it; return the actor and the number of rows."""
         while self.events and (not self.answers or self.events[0][0] < max(self.now_s, self.answers[0][0])):
             self.run_event()
         arrival_s, _, index, num_rows, more = heapq.heappop(self.answers)

@@ -297,7 +297,7 @@ def test_openspiels_games_are_environments() -> None:
 @pytest.mark.extras
 @pytest.mark.parametrize("name", ["kuhn_poker", "leduc_poker"])
 def test_our_games_have_openspiels_tensors(name: str) -> None:
-    """In all states: of both players, whoever is to act."""
+    """In all states, of both players."""
     pyspiel = pytest.importorskip("pyspiel")
     game, theirs = load_game(name), pyspiel.load_game(name)
     assert tensor_of(game) == tensor_of(theirs)

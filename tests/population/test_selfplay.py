@@ -301,11 +301,11 @@ def test_networks_that_read_tensors_are_measured_by_what_they_pay() -> None:
         ExactOracle("kuhn_poker", observation="tensors")
 
 
-def test_a_network_learns_most_of_what_uniform_play_of_leduc_leaves_to_gain() -> None:
-    """The short form of benchmarks/learned_oracles.py: one response by PPO, from new weights."""
+def test_a_network_learns_half_of_what_uniform_play_of_leduc_leaves_to_gain() -> None:
+    """A short form of benchmarks/learned_oracles.py: one response, here by PPO and from new weights."""
     exact = ExactOracle("leduc_poker", observation="tensor")
     env = partial(GameEnv, "leduc_poker", observation="tensor")
-    config = ppo.Config(total_steps=6_000, gamma=1.0, learning_rate=0.01, rollout_length=8, num_minibatches=2, seed=1)
+    config = ppo.Config(total_steps=2_400, gamma=1.0, learning_rate=0.01, rollout_length=8, num_minibatches=2, seed=1)
     with pufferlib.make(env, num_envs=64, seed=1, as_torch=True) as vec:
         oracle = LearnedOracle(vec, exact.pool, config, warm=False)
         uniform = [oracle.initial(seat) for seat in (0, 1)]  # nearly
@@ -316,7 +316,7 @@ def test_a_network_learns_most_of_what_uniform_play_of_leduc_leaves_to_gain() ->
     before = exact.form.values(plans)[0]
     plans[0] = exact._plan(0, response)
     assert abs(before) < 0.2 and best > 2.0
-    assert exact.form.values(plans)[0] > 0.6 * best
+    assert exact.form.values(plans)[0] > 0.5 * best
 
 
 # --------------------------------------------------------------------------------------------------------- self-play

@@ -138,8 +138,8 @@ class _Poker:
         The layout is: one-hot vectors of the player, the player's card and, if the game has one, the public card; then
         two elements for each action that can be played in a round, one for each action of ``recorded``.
         """
-        state_class: Any = type(self)  # mypy takes no such class for hashable
-        return _tensor(state_class, player, self.cards[player : player + 1], self.cards[2:], self.played)
+        sizes = (len(self.card_names), self.num_rounds, self.most_actions)
+        return _tensor(sizes, self.recorded, player, self.cards[player : player + 1], self.cards[2:], self.played)
 
     def __str__(self) -> str:
         """Return the whole state as text, including hidden cards."""
@@ -151,16 +151,21 @@ class _Poker:
 
 @lru_cache(maxsize=1 << 12)  # all of Leduc poker's
 def _tensor(
-    state_class: type[_Poker], player: int, card: tuple[int, ...], public: tuple[int, ...], played: Any
+    sizes: tuple[int, int, int],
+    recorded: tuple[int, int],
+    player: int,
+    card: tuple[int, ...],
+    public: tuple[int, ...],
+    played: tuple[tuple[int, ...], ...],
 ) -> tuple[float, ...]:
-    num_cards, num_rounds = len(state_class.card_names), state_class.num_rounds
-    shown = [card, *([public] if num_rounds > 1 else [])]
+    num_cards, num_rounds, most_actions = sizes
+    visible_cards = [card, *([public] if num_rounds > 1 else [])]
     bits = [float(seat == player) for seat in range(2)]
-    bits += [float(number in cards) for cards in shown for number in range(num_cards)]
+    bits += [float(number in cards) for cards in visible_cards for number in range(num_cards)]
     for round_index in range(num_rounds):
         actions = played[round_index] if round_index < len(played) else ()
-        for number in range(state_class.most_actions):
-            bits += [float(actions[number : number + 1] == (action,)) for action in state_class.recorded]
+        for number in range(most_actions):
+            bits += [float(actions[number : number + 1] == (action,)) for action in recorded]
     return tuple(bits)
 
 
