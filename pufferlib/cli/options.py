@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ __all__ = [
     "Resume",
     "Wrap",
     "keywords",
+    "size_flags",
     "typed",
 ]
 
@@ -392,3 +394,11 @@ def keywords(arguments: Sequence[str], option: str = "--env-kwargs") -> dict[str
         except (ValueError, SyntaxError):
             kwargs[name] = value
     return kwargs
+
+
+def size_flags(text: str) -> list[str]:
+    """Return the command-line flags for the size limits that an error message mentions."""
+    sizes = (field.name for field in dataclasses.fields(Wrap) if field.name.startswith("max_"))
+    return [
+        f"--wrap.{name.replace('_', '-')}" for name in sizes if re.search(rf"\b{name}(=|'?:| in wrap_kwargs)", text)
+    ]
