@@ -23,6 +23,7 @@ from pufferlib.errors import PlanError
 from pufferlib.testing import CHECKS, check_env
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.wording import is_foreign
+from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
 from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
@@ -223,7 +224,7 @@ class _Play:
         if exitcode is None:
             how = "for an unknown reason"
         elif exitcode < 0:
-            how = f"by {signal.Signals(-exitcode).name}"
+            how = f"by signal {-exitcode} ({signal_name(-exitcode)})"
         else:
             how = f"with exit code {exitcode}"
         return f"{call or 'a call in this check'} ends the process, {how}{self._where()}"

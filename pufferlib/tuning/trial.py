@@ -7,7 +7,6 @@ process ends only the trial.
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Mapping
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from pufferlib.errors import PufferError, WorkerError
 from pufferlib.telemetry.stats import Stats
 from pufferlib.tuning.random_play import Player
 from pufferlib.util.memory import memory_nbytes
+from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
 from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
 
@@ -100,7 +100,7 @@ class TrialRunner:
 
 def _how_it_died(sandbox: Sandbox) -> str:
     code, line = sandbox.exitcode or 0, sandbox.lines(1)
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    how = f"signal {-code} ({signal_name(-code)})" if code < 0 else f"exit code {code}"
     return f"the process died ({how})" + (f": {line}" if line else "")
 
 

@@ -351,7 +351,7 @@ class Trouble(Walk):
     [
         ("hang", "has not returned after 1 s, in trouble (trouble.py, line 19); --step-timeout gives it", "time.sleep"),
         ("print", "has not returned after 1 s, in trouble (trouble.py, line 2", "print("),
-        ("crash", "ends the process, by SIGSEGV, in ", "ctypes.string_at(0)"),
+        ("crash", "ends the process, by signal 11 (SIGSEGV), in ", "ctypes.string_at(0)"),
         ("exit", "ends the process, with exit code 3", None),
     ],
 )
@@ -395,7 +395,7 @@ def test_a_crash_is_placed_although_another_library_has_reset_the_signal(
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     try:
         test_a_call_that_never_returns_or_ends_the_process_is_named(
-            "crash", "ends the process, by SIGSEGV, in ", "ctypes.string_at(0)", tmp_path, monkeypatch
+            "crash", "ends the process, by signal 11 (SIGSEGV), in ", "ctypes.string_at(0)", tmp_path, monkeypatch
         )
     finally:
         faulthandler.disable()

@@ -323,6 +323,10 @@ def kills_itself() -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def ends_by_a_signal_without_a_name() -> Any:
+    os.kill(os.getpid(), signal.SIGRTMIN + 1)
+
+
 def raises() -> Any:
     raise KeyError("no such ROM")
 
@@ -347,7 +351,8 @@ def test_a_trial_runner_survives_what_environments_do() -> None:
     for creator, says in (
         (raises, "KeyError: 'no such ROM'"),
         (exits, "the process died (exit code 3)"),
-        (kills_itself, "the process died (signal SIGKILL): out of bananas"),
+        (kills_itself, "the process died (signal 9 (SIGKILL)): out of bananas"),
+        (ends_by_a_signal_without_a_name, f"the process died (signal {signal.SIGRTMIN + 1} (unknown))"),
         (hangs, "it did not end within 1 s"),
     ):
         with TrialRunner({"env": creator}) as trial_runner:
