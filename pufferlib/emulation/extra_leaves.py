@@ -19,7 +19,7 @@ from pufferlib.errors import PlanError, PopulationError, SpaceError
 from pufferlib.layout import Layout, observation_layout
 from pufferlib.util.annotations import AgentId
 
-__all__ = ["AGENT_TYPE", "STATE", "ExtraLeaves", "agent_types", "extended_space", "row_layout"]
+__all__ = ["AGENT_TYPE", "STATE", "ExtraLeaves", "agent_types", "extended_space", "row_layout", "type_of_name"]
 
 STATE, AGENT_TYPE, OBSERVATION = "state", "agent_type", "observation"
 TypeOf = Callable[[Any], str]
@@ -114,12 +114,17 @@ class ExtraLeaves:
         return False
 
 
+def type_of_name(agent: str) -> str:
+    """Return an agent's name without a trailing "_" and number: "wolf" for "wolf_7"."""
+    return re.sub(r"_\d+$", "", agent)
+
+
 def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type: bool | TypeOf) -> dict[AgentId, int]:
     """Return each agent's type as a number; types are numbered by first appearance in possible_agents.
 
-    agent_type: a function from an agent to its type, a str; True stands for the agent's name without a trailing "_" and
-    number. Raises PlanError if possible_agents is empty or missing, if the function returns anything but a str, or if
-    agent_type is True and an agent is not a str.
+    agent_type: a function from an agent to its type, a str; True stands for type_of_name. Raises PlanError if
+    possible_agents is empty or missing, if the function returns anything but a str, or if agent_type is True and an
+    agent is not a str.
     """
     if not possible_agents:
         raise PlanError(
@@ -134,7 +139,7 @@ def agent_types(name: str, possible_agents: Sequence[AgentId] | None, agent_type
             if not isinstance(kind, str):
                 raise PlanError(f"agent_type({agent!r}) returned {kind!r}; expected the name of a type, a str")
         elif isinstance(agent, str):
-            kind = re.sub(r"_\d+$", "", agent)
+            kind = type_of_name(agent)
         else:
             raise PlanError(
                 f"{name}: agent_type=True needs str names of agents, and {agent!r} is not one; pass a function from an "

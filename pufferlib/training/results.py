@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from torch import nn
 
 import pufferlib
+from pufferlib.emulation.extra_leaves import type_of_name
 from pufferlib.models import Actor
 from pufferlib.vectorization.core.messages import crash_cause
 from pufferlib.vectorization.device.episodes import EpisodeStats
@@ -150,12 +150,12 @@ def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
 def labels_of_names(names: Sequence[str]) -> Sequence[str]:
     """Return the label under which each agent's return is shown; () if there are too few or too many labels.
 
-    Labels are the agents' names or, if there are more than MOST_LABELS different names, the agents' types: the names
-    without a trailing "_<number>". There must be 2 to MOST_LABELS different labels.
+    Labels are the agents' names or, if there are more than MOST_LABELS different names, the agents' types
+    (type_of_name). There must be 2 to MOST_LABELS different labels.
     """
     labels = names
     if len(set(labels)) > MOST_LABELS:
-        labels = tuple(re.sub(r"_\d+$", "", label) for label in names)
+        labels = tuple(map(type_of_name, names))
     return labels if 2 <= len(set(labels)) <= MOST_LABELS else ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from pufferlib import VecEnv
+from pufferlib.emulation.extra_leaves import type_of_name
 from pufferlib.errors import PlanError
 from pufferlib.population import Evaluator, Matchmaker, Matchup, PayoffTable, Prioritized, Seat, seats_of
 from pufferlib.population.matchmaking import even, hard
@@ -28,7 +28,7 @@ VERSUS_EPISODES = 200  # or more, for each mean return
 
 def seats_of_run(vec: VecEnv, teams: bool) -> tuple[Seat, ...]:
     """Return a seat for each agent or, with ``teams``, for each group of agents whose names differ only in numbers."""
-    return seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if teams else None)
+    return seats_of(vec, type_of_name if teams else None)
 
 
 class PastOpponents(Matchmaker):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pufferlib.emulation.extra_leaves import type_of_name
 from pufferlib.errors import PlanError
 from pufferlib.models import PRECISIONS, Actor
 from pufferlib.training.ddp import alike
@@ -41,7 +41,7 @@ def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
     elif config.separate or config.teams:
         teams = {}
         for agent_index, agent in enumerate(agent_names):
-            teams.setdefault(re.sub(r"_\d+$", "", agent), []).append(agent_index)
+            teams.setdefault(type_of_name(agent), []).append(agent_index)
     else:
         return {"": list(range(len(agent_names)))}
     unknown = [name for name in config.teams if name not in teams]

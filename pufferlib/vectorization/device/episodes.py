@@ -6,12 +6,13 @@ environments, and only reading its result waits for the device.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pufferlib.emulation.extra_leaves import type_of_name
 
 __all__ = ["EpisodeStats", "EpisodeSums"]
 
@@ -43,7 +44,7 @@ class EpisodeStats:
 
         It is {} if agents have no names.
         """
-        types = [re.sub(r"_\d+$", "", name) for name in self.agent_names]
+        types = [type_of_name(name) for name in self.agent_names]
         of_type: dict[str, list[float]] = {name: [] for name in types}
         for name, value in zip(types, self.mean_returns.tolist(), strict=bool(types)):
             of_type[name].append(value)
