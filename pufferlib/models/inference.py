@@ -299,7 +299,7 @@ class Player:
         with the environment's state reads the state from the agent's info["state"]. You have to put it there;
         otherwise, the policy reads zeros. The actor of a "central" policy does not use the state. Raises SpaceError for
         an observation that does not fit the environment's space. With several agents, raises CallError if observations
-        are not a dict or come from more agents than the environment has.
+        are not a dict, or come from unknown agents or from more than the environment has.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]
@@ -307,6 +307,9 @@ class Player:
             raise CallError(f"there are several agents; pass a dict of their observations, not {observations!r:.80}")
         if len(observations) > self._rows.num_agents:
             raise CallError(f"there are at most {self._rows.num_agents} agents, got {len(observations)} observations")
+        names = self._rows.agent_names
+        if names and (unknown := [agent for agent in observations if str(agent) not in names]):
+            raise CallError(f"there is no agent {unknown[0]!r}; the agents are {', '.join(names):.200}")
         return self._act(observations, infos or {})
 
     def reset(self) -> None:
@@ -319,7 +322,7 @@ class Player:
             return {}
         rows = [self._rows.row_of(observations[agent], infos.get(agent), agent) for agent in agents]
         known_ids = {agent: self._ids[agent] for agent in agents if agent in self._ids}
-        if self._player.actor.by_places:
+        if self._player.actor.by_places and self._rows.agent_names:
             self._ids = {agent: self._rows.agent_names.index(str(agent)) for agent in agents}
         else:
             free = (number for number in range(self._rows.num_agents) if number not in known_ids.values())

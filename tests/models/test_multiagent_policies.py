@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 import pufferlib
 from pufferlib.emulation import emulate
 from pufferlib.layout import observation_layout
-from pufferlib.models import Origin, action_mask_reader, load_policy, make_policy, save_policy
+from pufferlib.models import Actor, Origin, Player, action_mask_reader, load_policy, make_policy, save_policy
 from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Separate
 
@@ -384,3 +385,15 @@ def test_masks_and_memories_of_several_types_at_play(tmp_path: Any) -> None:
             assert actions == {agent: int("wolf" in agent) for agent in env.agents}
             observations, *_, infos = env.step(actions)
         assert len(player._player._memory._states) == 2
+
+
+def test_a_policy_by_places_plays_alone_and_knows_its_agents() -> None:
+    """A single agent has no name."""
+    alone, several = emulate(gymnasium.make("CartPole-v1")), emulate(Opposite())
+    for rows, agents in ((alone, [0]), (several, range(several.num_agents))):
+        with Player(Actor("teams", rows.observation_layout, rows.action_space, places={"all": agents}), rows) as player:
+            if rows is alone:
+                assert player.act(np.zeros(4, np.float32)) in (0, 1)
+            else:
+                with pytest.raises(pufferlib.CallError, match=r"there is no agent 'cow'; the agents are wolf_0, "):
+                    player.act({"cow": np.zeros(3, np.float32)})
