@@ -19,13 +19,13 @@ from pufferlib.adapters.common import ends_of, make_for, needs, recv_arrays, req
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("dm_env", "dm-env"):
     import dm_env
     from dm_env import specs
-from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DMEnvironment", "make"]
 

@@ -20,13 +20,13 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator
 from pufferlib.util.annotations import EnvSource, Function
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("RLlib", "rllib"):
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
     from ray.tune.registry import register_env
-from pufferlib.util.renamed import renamed_members
 
 __all__ = ["Agents", "RLlibVecEnv", "environment", "make"]
 

@@ -32,11 +32,11 @@ from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
 from pufferlib.util.annotations import Array, EnvSource, Function
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 
 with needs("stable-baselines3", "sb3"):
     from stable_baselines3.common.vec_env import VecEnv as Base
-from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVecEnv", "SB3VecEnv", "SubprocVecEnv", "make"]
 

@@ -26,6 +26,7 @@ from pufferlib.adapters.common import (
 )
 from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 
 with needs("skrl", "skrl"):
@@ -37,7 +38,6 @@ with needs("skrl", "skrl"):
         unflatten_tensorized_space,
         untensorize_space,
     )
-from pufferlib.util.renamed import renamed_members
 
 __all__ = ["SkrlVecEnv", "make"]
 

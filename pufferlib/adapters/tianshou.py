@@ -31,12 +31,12 @@ from pufferlib.adapters.common import (
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.core.parameters import MakeParameters
 
 with needs("tianshou", "tianshou"):
     from tianshou.env import BaseVectorEnv
-from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVectorEnv", "SubprocVectorEnv", "TianshouVecEnv", "make"]
 

@@ -30,6 +30,7 @@ from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import Leaf
 from pufferlib.util.annotations import Array, EnvSource
 from pufferlib.util.parameters import Unpack
+from pufferlib.util.renamed import renamed_members
 from pufferlib.vectorization import VecEnv
 
 with needs("torchrl", "torchrl"):
@@ -37,7 +38,6 @@ with needs("torchrl", "torchrl"):
     from tensordict import TensorDict
     from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
     from torchrl.envs import EnvBase
-from pufferlib.util.renamed import renamed_members
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
