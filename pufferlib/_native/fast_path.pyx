@@ -9,7 +9,7 @@ from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
-from pufferlib._native.infos cimport EPISODE, HEAD_NBYTES, OF_AGENT, OVER, Head, InfoStore, Records
+from pufferlib._native.infos cimport EPISODE, HEAD_NBYTES, OF_AGENT, OVER, Head, InfoStore, Records, Schema
 from pufferlib._native.pack cimport ValueCheck
 from pufferlib._native.ring cimport *
 
@@ -575,7 +575,11 @@ cdef class FastPath:
                 nbytes += HEAD_NBYTES + 3 * sizeof(double)
             elif flags[i] & PUF_INFO:
                 if store.has(env_id):
-                    items += <list>store.schemas[env_id]
+                    schemas = store.schemas[env_id]
+                    if type(schemas) is Schema:
+                        items.append(schemas)
+                    else:
+                        items += <list>schemas
                     nbytes += store.messages[env_id].nbytes - 1
                 else:
                     items += self.gather([env_id])

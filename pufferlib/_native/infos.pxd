@@ -58,13 +58,14 @@ cdef struct Message:
 cdef class InfoStore:
     cdef Message *messages  # by environment: the records for its next row
     cdef uint64_t num_messages
-    cdef list schemas  # by environment: those of its records
+    cdef list schemas  # by environment: the schema of its only record, or a list of those of its records; or None
     cdef list worker_schemas  # by worker: its schemas, by number
 
     cdef char *reserve(self, uint64_t env_id, uint32_t nbytes) except NULL
     cdef int resolve_schemas(self, uint32_t worker, uint64_t env_id) except -1
     cdef int add_schema(self, uint32_t worker, bytes payload) except -1
     cpdef bint has(self, uint64_t env_id) noexcept
+    cpdef int drop(self, uint64_t env_id) except -1
 
 cdef class Records:
     cdef list items

@@ -339,7 +339,13 @@ cdef class InfoStore:
         cdef Message *message = &self.messages[env_id]
         cdef uint32_t offset = 1
         cdef Head head
-        cdef list worker_schemas = self.worker_schemas[worker], schemas = []
+        cdef list worker_schemas = self.worker_schemas[worker], schemas
+        if message.nbytes > HEAD_NBYTES:
+            memcpy(&head, message.bytes + offset, HEAD_NBYTES)
+            if offset + head.nbytes == message.nbytes:  # the usual case, which needs no list
+                self.schemas[env_id] = worker_schemas[head.schema]
+                return 0
+        schemas = []
         while offset < message.nbytes:
             memcpy(&head, message.bytes + offset, HEAD_NBYTES)
             schemas.append(worker_schemas[head.schema])
@@ -359,11 +365,12 @@ cdef class InfoStore:
         """Return whether records have arrived for an environment's next row."""
         return env_id < self.num_messages and self.messages[env_id].nbytes > 0
 
-    def drop(self, uint64_t env_id):
+    cpdef int drop(self, uint64_t env_id) except -1:
         """Forget the records of an environment."""
         if env_id < self.num_messages:
             self.messages[env_id].nbytes = 0
             self.schemas[env_id] = None
+        return 0
 
     def clear(self):
         """Forget the records of all environments."""

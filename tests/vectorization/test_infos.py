@@ -375,6 +375,20 @@ def test_infos_outlive_their_worker(backend: str) -> None:
 
 
 @pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")
+def test_a_record_is_stored_without_a_list_for_it() -> None:
+    """A fifth of the parent's time for a batch with infos went into such lists and calls."""
+    counts = (32, 2, 1, 64, 1 << 12)
+    ring = _native.ring.Ring(np.zeros(_native.ring.Ring.nbytes(*counts), np.uint8), *counts)
+    record = (24 + 9).to_bytes(4, "little") + bytes(2) + (4).to_bytes(2, "little") + bytes(16) + b"\x03" + bytes(8)
+    assert ring.put_info(0, 0, b"\2" + pickle.dumps((0, ("a",)))) and ring.take_infos() == []
+    assert all(ring.put_info(0, env_id, b"\1" + record) for env_id in range(16))
+    before = len(gc.get_objects())
+    pickled = ring.take_infos()
+    assert len(gc.get_objects()) - before < 16
+    assert pickled == [] and all(ring.store.has(env_id) for env_id in range(16))
+
+
+@pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")
 def test_records_of_a_row_that_is_lost_are_dropped() -> None:
     """A worker that dies between its info and its row leaves a record, which is not the next row's."""
     counts = (4, 2, 1, 64, 1 << 12)
