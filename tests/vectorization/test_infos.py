@@ -376,7 +376,7 @@ def test_infos_outlive_their_worker(backend: str) -> None:
 
 @pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")
 def test_a_record_is_stored_without_a_list_for_it() -> None:
-    """A fifth of the parent's time for a batch with infos went into such lists and calls."""
+    """A sixth of the parent's time for a batch with infos went into such lists, and a call to forget each."""
     counts = (32, 2, 1, 64, 1 << 12)
     ring = _native.ring.Ring(np.zeros(_native.ring.Ring.nbytes(*counts), np.uint8), *counts)
     record = (24 + 9).to_bytes(4, "little") + bytes(2) + (4).to_bytes(2, "little") + bytes(16) + b"\x03" + bytes(8)
