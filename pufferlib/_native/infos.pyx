@@ -471,24 +471,28 @@ cdef class Records:
         cdef char *masks
         cdef size_t pattern_nbytes = 0, nbytes = 0
         cdef Head head
-        cdef object item, values = None, mask, index
-        cdef Py_ssize_t skipped
+        cdef object item, values = None, mask, found
+        cdef object last = self  # no item, so that the first is looked up
+        cdef Py_ssize_t index = -1, skipped
         if name == "env" or name == "episode" or name == "env_id" or name == "agent_id":
             return None
         mask = ZEROS(num_rows, BOOL)
         masks = puf_data(mask)
         for item in self.items:
-            if item is not None and type(item) is not Schema:
-                return None
+            if item is not last:
+                if item is not None and type(item) is not Schema:
+                    return None
+                found = None if item is None else (<Schema>item).index_of.get(name)
+                index = -1 if found is None else found
+                last = item
             memcpy(&head, cursor, HEAD_NBYTES)
             value = cursor + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
             cursor += head.nbytes
-            index = None if item is None else (<Schema>item).index_of.get(name)
-            if index is None or not (head.flags & OF_AGENT or self.agents_per_env == 1):
+            if index < 0 or not (head.flags & OF_AGENT or self.agents_per_env == 1):
                 continue
             if head.row >= num_rows:
                 return None
-            for skipped in range(<Py_ssize_t>index):
+            for skipped in range(index):
                 value += nbytes_of(value)
             if pattern == NULL:
                 pattern, pattern_nbytes = value, head_nbytes_of(value)

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import signal
+import struct
 from typing import Any
 
 import gymnasium
@@ -372,6 +373,23 @@ def test_infos_outlive_their_worker(backend: str) -> None:
     workers = [{value for info in infos for key, value in info.items() if key == f"of {value}"} for infos in steps]
     assert all(len(pids) == 2 for pids in (workers[0], workers[-2])) and len(workers[0] | workers[-2]) == 3
     assert [info["tick"] for info in steps[-1]] == [1] * 4
+
+
+@pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")
+def test_a_column_finds_its_key_in_records_of_different_schemas() -> None:
+    both, second = _native.infos.Schema(("a", "b"), 0), _native.infos.Schema(("b",), 1)
+    items = [both, both, second, None, second, both, _native.infos.Schema(("a",), 2)]
+    data = b""
+    for row, item in enumerate(items):
+        values = [(1 if key == "a" else 2) * 10 + row for key in (item.keys if item else ())]
+        body = b"".join(b"\x03" + value.to_bytes(8, "little") for value in values)
+        number = 0 if item is None else item.number
+        data += struct.pack("<IHHIIII", 24 + len(body), number, 4, 0, row, row, 0) + body
+    records = _native.infos.Records(items, data, 1)
+    for key, expected in (("a", [10, 11, 0, 0, 0, 15, 16]), ("b", [20, 21, 22, 0, 24, 25, 0]), ("c", [0] * 7)):
+        column = records.column(key, 7)
+        assert column is not None
+        assert column[0].tolist() == expected and column[1].tolist() == [value > 0 for value in expected], key
 
 
 @pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}")
