@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -221,3 +222,10 @@ def descriptors() -> dict[object, str]:
         if target.startswith(LEAKY_FDS) and int(name) not in helpers:
             seen[name, target] = f"{name} -> {target}"
     return seen
+
+
+@pytest.fixture
+def no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the modules that tell PufferLib's version count as not imported."""
+    for name in ("pufferlib.frameworks", "pufferlib.frameworks.cleanrl", "pufferlib.cleanrl", "pufferlib.pufferl"):
+        monkeypatch.delitem(sys.modules, name, raising=False)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import itertools
 import json
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -54,6 +56,7 @@ shows the traceback of an error.
 
 Start with: puffer train ocean/squared
 """
+_PUFFERLIB_OPTION = re.compile(r"--(train|vec|env|policy|rnn|sweep)\.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,6 +94,9 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("--version", "-V"):
         print(f"puffer {__version__}")
         return 0
+    if _is_for_pufferlib_3(arguments):
+        importlib.import_module("pufferlib.pufferl").main(arguments)  # torch takes seconds
+        return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         matches = near(command, COMMANDS)
@@ -118,6 +124,13 @@ def _run(arguments: list[str]) -> int:
         )
         return 2
     return COMMANDS[command](rest)
+
+
+def _is_for_pufferlib_3(arguments: Sequence[str]) -> bool:
+    """Return whether a command is written for PufferLib 3: by the name of one of its environments, or its options."""
+    if arguments[0] not in ("train", "eval", "sweep", "autotune", "profile", "export") or len(arguments) < 2:
+        return False
+    return arguments[1].startswith("puffer_") or any(_PUFFERLIB_OPTION.match(option) for option in arguments[2:])
 
 
 def _explain(error: Exception) -> None:

@@ -7,7 +7,8 @@ sources        environments as the wrappers pass them on to workers
 gymnasium_env, pettingzoo_env   the two wrapper classes of PufferLib's ``emulation``
 puffer_env     its PufferEnv, which makes its own buffers
 creators, vecenv, vector   its vectorization, on ``pufferlib.make``
-models         its policies
+models, cleanrl   its policies, and those that sample their actions
+settings, loggers, trainer, pufferl   version 3's settings (default.ini), loggers, PuffeRL, and command
 versions       the version for which a program was written
 
 ``pufferlib/util/compat_names.py`` is the table of the names. docs/migrating.md lists what differs on purpose.

@@ -63,7 +63,7 @@ class Segments:
 
     def add(self, agent_ids: Any, values: Mapping[str, Tensor]) -> None:
         """Store one step of each of these agents. agent_ids: (rows,) int. values: by name of a column, (rows, …)."""
-        ids = torch.as_tensor(agent_ids)
+        ids = torch.tensor(agent_ids)  # a copy, as torch warns of arrays that cannot be written
         segments, steps = self._segment[ids], self._step[ids]
         for name, rows in values.items():
             column = self._rows[name]

@@ -19,9 +19,12 @@ __all__ = ["MODULES", "NAMES", "REFUSED", "lead", "member"]
 MODULES = {
     f"pufferlib.{name}": f"pufferlib.compat.{target}"
     for name, target in {
+        "cleanrl": "cleanrl",
         "exceptions": "exceptions",
+        "frameworks.cleanrl": "cleanrl",
         "namespace": "namespace",
         "postprocess": "wrappers",
+        "pufferl": "pufferl",
         "pufferlib": "top",
         "pytorch": "pytorch",
         "spaces": "spaces",
@@ -110,6 +113,7 @@ def _refused(package: str, name: str) -> type:
     return type(name, (), {"__module__": package, "__init__": refuse})
 
 
-def lead(module: str) -> None:
-    """Replace a module of PufferLib, while it is being imported, with the module that takes its place."""
+def lead(module: str) -> Any:
+    """Replace a module of PufferLib, while it is being imported, with the module that takes its place; return that."""
     sys.modules[module] = import_module(MODULES[module])
+    return sys.modules[module]

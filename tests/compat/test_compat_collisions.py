@@ -19,7 +19,7 @@ import pufferlib.environment
 import pufferlib.vector
 from pufferlib.compat.puffer_env import BufferedEnv
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 
 class Ours(pufferlib.PufferEnv):

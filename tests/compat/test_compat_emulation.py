@@ -18,7 +18,7 @@ import pufferlib.exceptions
 import pufferlib.vector
 from pufferlib.emulation import GymnasiumPufferEnv, PettingZooPufferEnv
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 
 def test_spaces_lie_in_rows_as_in_version_3() -> None:

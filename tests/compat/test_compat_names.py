@@ -24,22 +24,27 @@ import pufferlib.utils
 import pufferlib.vector
 from pufferlib.util import compat_names
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads(Path(__file__).with_name("names.json").read_text())
 PAGE = (ROOT / "docs/migrating.md").read_text()
 
-# Modules whose names are not there yet.
-LATER = {
-    f"pufferlib.{name}"
-    for name in ("cleanrl", "frameworks", "frameworks.cleanrl", "frameworks.rllib", "pufferl", "sweep")
-}
 # Names that are not there, each of which docs/migrating.md lists with the reason; a module stands for all its names.
 LISTED = {
     *(
         f"pufferlib.{name}"
-        for name in ("cleanrl_ppo_atari", "multi_env", "policy_ranker", "policy_store", "shared_memory")
+        for name in (
+            *("cleanrl_ppo_atari", "frameworks.rllib", "multi_env", "policy_ranker", "policy_store"),
+            *("shared_memory", "sweep"),
+        )
+    ),
+    *(
+        f"pufferlib.pufferl.{name}"
+        for name in (
+            *("ADVANTAGE_CUDA", "Profile", "Utilization", "abbreviate", "dist_mean", "dist_sum"),
+            *("duration", "fmt_perf"),
+        )
     ),
     *(f"pufferlib.{name}" for name in ("link_to", "original_stderr", "original_stdout", "path")),
     "pufferlib.environment.ERROR",
@@ -48,15 +53,15 @@ LISTED = {
     *(f"pufferlib.utils.{name}" for name in ("check_env", "install_and_import", "install_requirements", "myprint")),
 }
 
+NEED_TORCH = {f"pufferlib.{name}" for name in ("cleanrl", "frameworks.cleanrl", "models", "pufferl", "pytorch")}
 ENTRIES = [
     pytest.param(
         *(module, name),
         id=f"{version}-{module}.{name}",
-        marks=[pytest.mark.extras] if module in ("pufferlib.models", "pufferlib.pytorch") else [],  # which needs torch
+        marks=[pytest.mark.extras] if module in NEED_TORCH else [],
     )
     for version, modules in RECORD.items()
     for module, names in modules.items()
-    if module not in LATER
     for name in names
 ]
 # Instances, for members that a class of PufferLib defines and the instances of ours have.

@@ -19,6 +19,8 @@ torch = pytest.importorskip("torch")
 
 import pufferlib.pytorch  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_version")
+
 
 @pytest.mark.parametrize("kind", [dict, lambda items: SimpleNamespace(**items)], ids=["items", "attributes"])
 def test_the_leaves_of_a_batch_are_views(kind: Any) -> None:

@@ -19,7 +19,7 @@ import pufferlib
 import pufferlib.vector
 from pufferlib.vector import Multiprocessing, Serial
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 BACKENDS = [Serial, Multiprocessing]
 

@@ -22,7 +22,7 @@ import pufferlib.spaces
 import pufferlib.utils
 import pufferlib.wrappers
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 
 class Scored(Counter):

@@ -1,0 +1,5 @@
+"""PufferLib's module ``cleanrl``; see pufferlib/util/compat_names.py."""
+
+from pufferlib.util.compat_names import lead
+
+lead("pufferlib.cleanrl")

@@ -1,0 +1,1 @@
+"""PufferLib 1's package ``frameworks``; of its modules, ``cleanrl`` is here."""
