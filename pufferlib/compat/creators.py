@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib import registry
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.gymnasium_env import GymnasiumPufferEnv
 from pufferlib.compat.pettingzoo_env import PettingZooPufferEnv
 from pufferlib.compat.puffer_env import BufferedEnv
 from pufferlib.compat.versions import parameters_of, version_of_creator
+from pufferlib.compat.wrappers import EpisodeStats, MultiagentEpisodeStats
+from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv
 
-__all__ = ["KINDS", "Creator", "close_env", "not_puffer", "one_each_env"]
+__all__ = ["KINDS", "Creator", "NamedCreator", "close_env", "not_puffer", "one_each_env"]
 
 KINDS = (GymnasiumPufferEnv, PettingZooPufferEnv, BufferedEnv)
 
@@ -61,6 +64,20 @@ class Creator:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "env": None, "unused": None}
+
+
+class NamedCreator:
+    """A creator of our environment of a name, wrapped for PufferLib, with the statistics of its episodes in infos."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, buf: Any = None, seed: int = 0, **kwargs: Any) -> Any:
+        env = registry.creator(self.name)(**kwargs)
+        env = wrap(env) if isinstance(env, PufferEnv) else env
+        if hasattr(env, "possible_agents"):
+            return PettingZooPufferEnv(MultiagentEpisodeStats(env), buf=buf)
+        return GymnasiumPufferEnv(EpisodeStats(env), buf=buf)
 
 
 def not_puffer(env: object) -> APIUsageError:

@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pufferlib import registry
 from pufferlib.compat import models, vector
+from pufferlib.compat.creators import NamedCreator
 from pufferlib.compat.exceptions import APIUsageError
-from pufferlib.compat.gymnasium_env import GymnasiumPufferEnv
 from pufferlib.compat.loggers import NeptuneLogger, NoLogger, WandbLogger
-from pufferlib.compat.pettingzoo_env import PettingZooPufferEnv
 from pufferlib.compat.pytorch import sample_logits
 from pufferlib.compat.settings import command_line, load_config
 from pufferlib.compat.trainer import PuffeRL, compute_puff_advantage
-from pufferlib.compat.wrappers import EpisodeStats, MultiagentEpisodeStats
-from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv
 
 __all__ = [
@@ -142,22 +138,8 @@ def load_env(env_name: str, args: Any) -> Any:
     """
     package = args.get("package")
     if package is None:
-        return vector.make(_Named(env_name), env_kwargs=args["env"], **args["vec"])
+        return vector.make(NamedCreator(env_name), env_kwargs=args["env"], **args["vec"])
     return vector.make(_package(package).env_creator(env_name), env_kwargs=args["env"], **args["vec"])
-
-
-class _Named:
-    """A creator of our environment of a name, wrapped for PufferLib, with the statistics of its episodes in infos."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, buf: Any = None, seed: int = 0, **kwargs: Any) -> Any:
-        env = registry.creator(self.name)(**kwargs)
-        env = wrap(env) if isinstance(env, PufferEnv) else env
-        if hasattr(env, "possible_agents"):
-            return PettingZooPufferEnv(MultiagentEpisodeStats(env), buf=buf)
-        return GymnasiumPufferEnv(EpisodeStats(env), buf=buf)
 
 
 def _package(name: str) -> Any:

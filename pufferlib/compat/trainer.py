@@ -262,6 +262,8 @@ class PuffeRL:
     def _take_infos(self, infos: Any) -> None:
         for info in infos:
             for key, value in unroll_nested_dict(info):
+                if key.rpartition("/")[2] == "env_id":  # which pufferlib adds
+                    continue
                 if isinstance(value, np.ndarray):
                     value = value.tolist()
                 self.stats[key] += value if isinstance(value, list) else [value]
@@ -372,11 +374,14 @@ class PuffeRL:
         return means
 
     def print_dashboard(self, clear: bool = False, idx: Any = None, **_: Any) -> None:
-        """Print the progress. clear: over what the terminal shows. idx and other arguments: accepted."""
-        from rich.console import Console
+        """Print the progress; without rich, a line. clear: over what the terminal shows. Other arguments: accepted."""
+        try:
+            from rich.console import Console
 
-        from pufferlib.training.dashboard import Dashboard
-
+            from pufferlib.training.dashboard import Dashboard
+        except ImportError:
+            print(f"{self.global_step:,} of {self.config['total_timesteps']:,} steps: {self._means() | self.losses}")
+            return
         console = Console()
         if clear:
             console.clear()

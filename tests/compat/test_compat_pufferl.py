@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -154,6 +155,7 @@ def test_rewards_and_flags_lie_next_to_the_observations_they_came_with(settings:
         assert torch.equal(trainer.rewards[:, 1:], expected[:, 1:])
     assert trainer.global_step == 2 * 4 * 16
     assert {"action", "episode/r", "episode/l"} <= trainer.stats.keys()
+    assert "env_id" not in trainer.stats
     trainer.close()
 
 
@@ -283,6 +285,17 @@ def test_bfloat16_and_observations_on_the_host(settings: Any) -> None:
     trainer.close()
 
 
+def test_compile_and_torch_deterministic_reach_torch(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda called, **options: (compiled.append(options), called)[1])
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
+    trainer = trainer_of(settings(compile=True, compile_mode="default", compile_fullgraph=False), vecenv)
+    assert compiled == [{"mode": "default", "fullgraph": False}] * 2  # forward and forward_eval
+    assert torch.backends.cudnn.deterministic
+    trainer.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "text"),
     [
@@ -345,14 +358,17 @@ def test_advantages_are_written_in_place() -> None:
     assert advantages[:, :-1].all()
 
 
-def test_the_dashboard_shows_progress(settings: Any, capsys: Any) -> None:
+def test_the_dashboard_shows_progress(settings: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(settings(), pufferlib.vector.make(cue, num_envs=8, backend="Serial"))
     trainer.evaluate()
     trainer.print_dashboard()
-    trainer.close()
     text = capsys.readouterr().out
     assert "PuffeRL cue" in text
     assert "64 of 256 steps" in text
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    trainer.print_dashboard()
+    assert capsys.readouterr().out.startswith("64 of 256 steps: {'right': ")
+    trainer.close()
 
 
 # ---------------------------------------------------------------------------------------------- functions and loggers
@@ -452,8 +468,9 @@ def test_the_command_line_of_version_3(tmp_path: Path, monkeypatch: pytest.Monke
     assert "No config for env_name puffer_breakout" in capsys.readouterr().err
     assert pufferlib.cli.main(["sweep", "classic/cartpole", "--train.device", "cpu"]) == 1
     assert "sweep is not here" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["pufferl", "train"])
     with pytest.raises(pufferlib.APIUsageError, match="puffer train ENV"):
-        pufferl.main(["train"])
+        runpy.run_path(str(Path(pufferlib.__file__).with_name("compat") / "modules/pufferl.py"), run_name="__main__")
     with pytest.raises(pufferlib.APIUsageError, match="'fly' is no mode"):
         pufferl.main(["fly", "classic/cartpole"])
 
