@@ -102,7 +102,7 @@ class PuffeRL:
         self._make_buffers()
         self.epoch = self.global_step = self.last_log_step = 0
         self.stats: defaultdict[str, list[Any]] = defaultdict(list)
-        self.last_stats: Any = self.stats
+        self.last_stats = self.stats
         self.losses: dict[str, float] = {}
         self.msg = ""
         self._seconds = dict.fromkeys(PHASES, 0.0)
@@ -357,16 +357,16 @@ class PuffeRL:
             "uptime": self.uptime,
             "epoch": self.epoch,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
-            **{f"environment/{key}": value for key, value in self._means().items()},
+            **{f"environment/{key}": value for key, value in self._means(self.stats).items()},
             **{f"losses/{key}": value for key, value in self.losses.items()},
             **{f"performance/{name}": seconds / total_s for name, seconds in self._seconds.items() if total_s},
         }
         self.logger.log(logs, self.global_step)
         return logs
 
-    def _means(self) -> dict[str, float]:
+    def _means(self, stats: dict[str, list[Any]]) -> dict[str, float]:
         means = {}
-        for key, values in self.stats.items():
+        for key, values in stats.items():
             try:
                 means[key] = float(np.mean(values))
             except (TypeError, ValueError):  # texts, or lists of different lengths
@@ -380,7 +380,8 @@ class PuffeRL:
 
             from pufferlib.training.dashboard import Dashboard
         except ImportError:
-            print(f"{self.global_step:,} of {self.config['total_timesteps']:,} steps: {self._means() | self.losses}")
+            means = self._means(self.stats or self.last_stats) | self.losses
+            print(f"{self.global_step:,} of {self.config['total_timesteps']:,} steps: {means}")
             return
         console = Console()
         if clear:
@@ -396,7 +397,7 @@ class PuffeRL:
             self.sps,
             mean_speed,
             {name: seconds / total_s for name, seconds in self._seconds.items() if total_s},
-            self._means(),
+            self._means(self.stats or self.last_stats),
             self.losses,
         )
         console.print(dashboard)

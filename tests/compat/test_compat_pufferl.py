@@ -201,7 +201,7 @@ def test_actions_of_absent_agents_are_not_learnt_from(settings: Any) -> None:
     trainer.close()
 
 
-LONG = pytest.mark.long
+LONG = (pytest.mark.long, pytest.mark.timeout(600))
 LEARNING = {
     "adam": ({"optimizer": "adam", "learning_rate": 0.03, "total_timesteps": 1500}, {"backend": "Serial"}, {}),
     "muon": ({}, {"backend": "Multiprocessing", "num_workers": 2, "batch_size": 4}, {}),
@@ -365,6 +365,7 @@ def test_the_dashboard_shows_progress(settings: Any, capsys: Any, monkeypatch: p
     text = capsys.readouterr().out
     assert "PuffeRL cue" in text
     assert "64 of 256 steps" in text
+    trainer.stats, trainer.last_stats = trainer.last_stats.__class__(list), trainer.stats  # as after a log
     monkeypatch.setitem(sys.modules, "rich.console", None)
     trainer.print_dashboard()
     assert capsys.readouterr().out.startswith("64 of 256 steps: {'right': ")
