@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gymnasium import spaces
 
-pytestmark = pytest.mark.usefixtures("no_version")
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 torch = pytest.importorskip("torch")
 

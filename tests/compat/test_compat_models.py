@@ -23,7 +23,7 @@ from pufferlib.models import (  # noqa: E402
     ResidualBlock,
 )
 
-pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("no_version")]
+pytestmark = [pytest.mark.beside, pytest.mark.extras, pytest.mark.usefixtures("no_version")]
 
 BOX = spaces.Box(-1, 1, (3,))
 

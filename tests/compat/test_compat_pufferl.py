@@ -22,7 +22,7 @@ import pufferlib.vector  # noqa: E402
 from pufferlib import pufferl  # noqa: E402
 from pufferlib.models import Default, LSTMWrapper  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("no_version")
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,8 @@ from pufferlib.training.optimizers import MatrixMuon, make_optimizer
 from pufferlib.training.segments import Segments, prioritized
 from pufferlib.training.vtrace import vtrace_advantages
 
+pytestmark = pytest.mark.beside
+
 
 def by_definition(values: Any, rewards: Any, ratio: Any, ends: Any, gamma: float, lam: float, clips: Any) -> Any:
     """V-trace's advantages, action by action. ends: terminations, truncations, masks."""
