@@ -9,7 +9,7 @@ from typing import Any
 
 from pufferlib.errors import KernelError
 
-__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "layers_of", "sizes"]
+__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "layers_of", "packed", "sizes"]
 
 MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
@@ -53,18 +53,25 @@ class Network:
             )
         import torch
 
-        parts = []
-        with torch.no_grad():
-            for linear in linears:
-                rows = linear.weight.T if linear.bias is None else torch.cat([linear.bias[None], linear.weight.T])
-                missing = (0, -linear.out_features % CHUNK, 1 if linear.bias is None else 0, 0)
-                parts.append(torch.nn.functional.pad(rows, missing).reshape(-1))
-            weights = torch.cat(parts).to(device, torch.float32, copy=True)
+        weights = packed(linears).to(device, torch.float32, copy=True)
         layers = tuple(
             (linear.out_features, activation) for linear, activation in zip(linears, activations, strict=True)
         )
         width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)])
         return cls(layers, weights, width)
+
+
+def packed(linears: Sequence[Any]) -> Any:
+    """Return the weights of layers as one vector, in the layout of ``Network.weights``, without gradients."""
+    import torch
+
+    parts = []
+    with torch.no_grad():
+        for linear in linears:
+            rows = linear.weight.T if linear.bias is None else torch.cat([linear.bias[None], linear.weight.T])
+            missing = (0, -linear.out_features % CHUNK, 1 if linear.bias is None else 0, 0)
+            parts.append(torch.nn.functional.pad(rows, missing).reshape(-1))
+        return torch.cat(parts)
 
 
 def sizes(widths: Sequence[int]) -> tuple[int, int]:

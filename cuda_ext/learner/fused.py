@@ -33,7 +33,7 @@ from cuda_ext.learner.library import (
     library,
 )
 from cuda_ext.learner.rows import OBJECTIVES, Floats, Rows, Settings, address, array_of, joined, require
-from cuda_ext.network import CHUNK, layers_of
+from cuda_ext.network import layers_of, packed, sizes
 from pufferlib.errors import CallError, ClosedError, KernelError, SpaceError
 
 __all__ = ["OBJECTIVES", "TERMS", "FusedLearner", "Rows", "Settings"]
@@ -185,6 +185,7 @@ class FusedLearner:
     def close(self) -> None:
         """End the learner's threads and free its memory; ``weights`` and the other arrays remain.
 
+        The garbage collector does so, too, if nothing refers to the learner any more.
         Closing it again does nothing. Raises CallError while another thread is in a call.
         """
         if self._finalizer.alive:
@@ -197,10 +198,9 @@ class FusedLearner:
         """Copy the weights of the torch networks, for example after they were restored."""
         actor, critic = self._linears
         with self._calling():
-            self.weights[: self._log_std] = _packed(actor, self._log_std)
-            log_std = self._torch_parts[2].detach().numpy()
-            self.weights[self._log_std : self._log_std + len(log_std)] = log_std
-            self.weights[self._critic :] = _packed(critic, len(self.weights) - self._critic)
+            log_std = self._torch_parts[2].detach()
+            for begin, part in ((0, packed(actor)), (self._log_std, log_std), (self._critic, packed(critic))):
+                self.weights[begin : begin + len(part)] = part.numpy()
 
     def save(self) -> None:
         """Copy the weights into the torch networks."""
@@ -375,20 +375,8 @@ def _network(module: Any) -> tuple[list[Any], Network]:
 
 def _layer_size(linear: Any) -> int:
     """Return the number of floats of a layer: biases, then a row for each input, padded."""
-    return int((linear.in_features + 1) * (-(-linear.out_features // CHUNK) * CHUNK))
+    return sizes([linear.in_features, linear.out_features])[1]
 
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _packed(linears: Sequence[Any], size: int) -> Floats:
-    """Return layers in the layout of update.h, followed by zeros."""
-    parts = []
-    for linear in linears:
-        layer = np.zeros((linear.in_features + 1, -(-linear.out_features // CHUNK) * CHUNK), np.float32)
-        layer[0, : linear.out_features] = linear.bias.detach().numpy()
-        layer[1:, : linear.out_features] = linear.weight.detach().numpy().T
-        parts.append(layer.reshape(-1))
-    packed = np.concatenate(parts)
-    return np.append(packed, np.zeros(size - len(packed), np.float32))

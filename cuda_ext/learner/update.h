@@ -7,7 +7,6 @@
 constexpr int MOST_LAYERS = 4;   // three hidden layers and the outputs
 constexpr int TILE = 64;         // rows whose activations are kept at once
 constexpr int MOST_GROUPS = 16;  // of a minibatch's rows
-constexpr int PADDING = 8;       // layers are zero-padded to multiples of it, as in layers.cuh
 constexpr int ALIGNMENT = 16;    // floats; the number of all weights is a multiple of it
 
 // tanh(x) is x times a polynomial of x * x, divided by another; beyond TANGENT_MOST it is that of TANGENT_MOST. They
@@ -96,7 +95,7 @@ struct Minibatch {
     double* terms;     // NUM_TERMS for each group
 };
 
-inline int padded(int width) { return (width + PADDING - 1) / PADDING * PADDING; }
+inline int padded(int width) { return (width + CHUNK - 1) / CHUNK * CHUNK; }
 
 inline int inputs_of(const Network& network, int layer) {
     return layer == 0 ? network.num_inputs : network.widths[layer - 1];

@@ -10,7 +10,7 @@ namespace VARIANT {
 
 typedef float Wide __attribute__((vector_size(4 * WIDTH)));
 #if WIDTH > 8
-typedef float Narrow __attribute__((vector_size(32)));  // PADDING floats
+typedef float Narrow __attribute__((vector_size(32)));  // CHUNK floats
 #else
 typedef Wide Narrow;
 #endif
@@ -105,12 +105,12 @@ template <class V, int N> TARGET inline void columns(const Product& product, int
     }
 }
 
-// num_n: a multiple of PADDING.
+// num_n: a multiple of CHUNK.
 TARGET inline void multiply(const Product& product, int num_m, int num_n) {
     int n = 0;
     for (; n + 2 * WIDTH <= num_n; n += 2 * WIDTH) columns<Wide, 2>(product, num_m, n);
     for (; n + WIDTH <= num_n; n += WIDTH) columns<Wide, 1>(product, num_m, n);
-    for (; n < num_n; n += PADDING) columns<Narrow, 1>(product, num_m, n);
+    for (; n < num_n; n += CHUNK) columns<Narrow, 1>(product, num_m, n);
 }
 
 // ------------------------------------------------------------------------------------------------- activations
@@ -130,10 +130,10 @@ template <class V> ALWAYS V tangent(V x) {
     return x * over / under;
 }
 
-// count: a multiple of PADDING.
+// count: a multiple of CHUNK.
 TARGET inline void activate(float* units, int count, int activation) {
-    for (int k = 0; k < count; k += PADDING) {
-        for (int part = 0; part < PADDING; part += sizeof(Narrow) / sizeof(float)) {
+    for (int k = 0; k < count; k += CHUNK) {
+        for (int part = 0; part < CHUNK; part += sizeof(Narrow) / sizeof(float)) {
             const Narrow x = load<Narrow>(units + k + part);
             store<Narrow>(units + k + part, activation == TANH ? tangent(x) : x < 0.0f ? Narrow{} : x);
         }

@@ -66,6 +66,18 @@ int main() {
             for (int k = 0; k < 3; ++k) learner_update(learner, &update);
             float* const outputs = filled(num_rows * num_outputs, 0.0f);
             learner_outputs(learner, &actor, update.weights, update.observations, num_rows, variant, outputs);
+            Inference batch = {};
+            batch.actor = actor, batch.critic = critic, batch.heads = update.heads;
+            batch.log_std = update.log_std, batch.critic_weights = update.critic_weights;
+            batch.variant = variant, batch.num_rows = num_rows;
+            batch.weights = update.weights, batch.features = update.observations, batch.allowed = update.allowed;
+            batch.exponentials = filled(num_rows * 5, 0.5f), batch.normals = filled(num_rows * 2, 0.5f);
+            batch.outputs = filled(num_rows * num_outputs, 0.0f), batch.values = filled(num_rows, 0.0f);
+            batch.discrete_actions = filled(num_rows * 2, 0ll);
+            batch.continuous_actions = filled(num_rows * 2, 0.0f), batch.log_probs = filled(num_rows, 0.0f);
+            batch.options = filled(5, 0.0f);
+            learner_infer(learner, &batch);
+            learner_draw(learner, &batch);
             learner_close(learner);
             if (!(update.terms[NUM_TERMS] > 0.0)) return 1;
         }
