@@ -471,7 +471,7 @@ cdef class Records:
         cdef char *masks
         cdef size_t pattern_nbytes = 0, nbytes = 0
         cdef Head head
-        cdef object item, values = None, mask, found
+        cdef object item, values = None, mask, position
         cdef object last = self  # no item, so that the first is looked up
         cdef Py_ssize_t index = -1, skipped
         if name == "env" or name == "episode" or name == "env_id" or name == "agent_id":
@@ -482,8 +482,8 @@ cdef class Records:
             if item is not last:
                 if item is not None and type(item) is not Schema:
                     return None
-                found = None if item is None else (<Schema>item).index_of.get(name)
-                index = -1 if found is None else found
+                position = None if item is None else (<Schema>item).index_of.get(name)
+                index = -1 if position is None else position
                 last = item
             memcpy(&head, cursor, HEAD_NBYTES)
             value = cursor + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
