@@ -24,6 +24,7 @@ from pufferlib.cli.measuring import autotune, bench
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Envs, Record, Replay, size_flags
 from pufferlib.cli.parsing import parse, require
+from pufferlib.cli.port import port
 from pufferlib.cli.screen import cleared, counting, file_name, new_console
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import PufferError, RegistryError, WorkerError
@@ -46,6 +47,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer league run FILE grow a population; also show FOLDER, play FOLDER
   puffer record ENV      play an environment at random and save the trajectories
   puffer replay FILE     replay such a file and show the first difference
+  puffer port FILE…      name what stands here in place of PufferLib's names
   puffer doctor          describe this machine and find what is broken
 
 ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or your own
@@ -105,6 +107,9 @@ def _run(arguments: list[str]) -> int:
         return 2
     if not rest and command == "replay":
         print("puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one", file=sys.stderr)
+        return 2
+    if not rest and command == "port":
+        print("puffer port needs files: `puffer port my_program.py`", file=sys.stderr)
         return 2
     if not rest and command == "plot":
         print("puffer plot needs runs: `puffer plot runs/*`; `puffer train ENV` makes one", file=sys.stderr)
@@ -260,6 +265,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "league": league,
     "record": record,
     "replay": replay,
+    "port": port,
     "doctor": doctor,
 }
 

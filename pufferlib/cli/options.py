@@ -205,6 +205,13 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Port:
+    """List the uses of PufferLib 1 to 3 in programs, each with what stands here in its place; changes nothing."""
+
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Resuming:
     """The flag --resume for the help of `puffer train`; ``Resume`` parses a command line that uses it."""
 

@@ -112,6 +112,7 @@ def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> 
         "ocean",
         "record ENV",
         "replay FILE",
+        "port FILE…",
         "doctor",
     ):
         assert f"\n  puffer {command} " in output
@@ -145,12 +146,14 @@ def test_each_trainer_can_be_named_and_its_run_be_resumed(
     assert "there is no file runs/none/checkpoint.pt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"])
+@pytest.mark.parametrize(
+    "command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay", "port"]
+)
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     output = capsys.readouterr().out
     assert f"usage: puffer {command} [-h]" in output
-    assert ("--wrap.max-length" in output) == (command not in ("envs", "plot", "replay"))
+    assert ("--wrap.max-length" in output) == (command not in ("envs", "plot", "replay", "port"))
 
 
 @pytest.mark.parametrize(
@@ -163,6 +166,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
         (["record"], 2, "puffer record needs an environment: `puffer record ocean/squared`"),
         (["replay"], 2, "puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one"),
         (["plot"], 2, "puffer plot needs runs: `puffer plot runs/*`; `puffer train ENV` makes one"),
+        (["port"], 2, "puffer port needs files: `puffer port my_program.py`"),
         (["plot", "runs/no*"], 1, "there is no run runs/no*; trainers make them in runs/"),
         (["plot", "."], 1, ". is no run: it has no config.json"),
         (["plot", "--x", "days"], 2, "steps"),

@@ -1,0 +1,105 @@
+"""`puffer port`: which uses of PufferLib it finds in a program, and what it says of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pufferlib
+from pufferlib.cli import main
+from pufferlib.cli.port import _replacements, uses_of
+
+RECORD = json.loads((Path(__file__).parents[1] / "compat/names.json").read_text())
+PROGRAM = """
+import numpy as np
+import pufferlib, pufferlib.vector
+import pufferlib.models as networks
+import pufferlib.frameworks.cleanrl
+from pufferlib import emulation as em, PufferEnv
+from pufferlib.pytorch import layer_init as init
+
+vector = pufferlib.vector
+class Game(PufferEnv): ...
+def make(buf=None):
+    return em.GymnasiumPufferEnv(Game(), buf=buf)
+vecenv = vector.make(make, backend=pufferlib.vector.Serial.__mro__[0])
+policy = pufferlib.frameworks.cleanrl.Policy(networks.Default(vecenv.driver_env))
+init(np.zeros(3), std=pufferlib.utils.Profiler().elapsed)
+other = pufferlib.ocean.env_creator("puffer_breakout")
+"""
+USES = [
+    (6, "pufferlib.PufferEnv"),
+    (7, "pufferlib.pytorch.layer_init"),
+    (12, "pufferlib.emulation.GymnasiumPufferEnv"),
+    (13, "pufferlib.vector.Serial"),
+    (13, "pufferlib.vector.make"),
+    (14, "pufferlib.frameworks.cleanrl.Policy"),
+    (14, "pufferlib.models.Default"),
+    (15, "pufferlib.utils.Profiler"),
+    (16, "pufferlib.ocean"),
+]
+
+
+def test_imports_and_aliases_are_resolved() -> None:
+    uses = uses_of(PROGRAM)
+    assert [(use.line, use.name) for use in uses] == USES
+    assert [use.name for use in uses if use.replacement is None] == ["pufferlib.utils.Profiler", "pufferlib.ocean"]
+    assert uses_of("import numpy as pufferlib\npufferlib.zeros(3)\nvector.make()\n") == []
+
+
+def test_the_command_prints_each_use_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    assert main(["port", str(path)]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(USES)
+    assert lines[3] == f'{path}:13: pufferlib.vector.Serial: backend="serial"'
+    assert lines[-1] == f"{path}:16: pufferlib.ocean: ? (see docs/migrating.md)"
+    assert last == "9 uses of PufferLib, 2 of them without a replacement here"
+    assert path.read_text() == PROGRAM
+
+
+def test_files_that_are_no_programs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["port", str(tmp_path / "none.py")]) == 1
+    assert "none.py cannot be read" in capsys.readouterr().err
+    (tmp_path / "old.py").write_text("print 3\n")
+    assert main(["port", str(tmp_path / "old.py")]) == 1
+    assert "old.py: line 1 is no Python" in capsys.readouterr().err
+
+
+def test_the_table_has_names_of_theirs_alone() -> None:
+    recorded = {
+        f"{module}.{name}" for modules in RECORD.values() for module, names in modules.items() for name in names
+    }
+    modules = {module for modules in RECORD.values() for module in modules}
+    names = {name.rpartition(".")[2] for name in recorded}
+    for name in _replacements():
+        module, _, member = name.rpartition(".")
+        assert module in modules, name
+        assert member in names or member in ("namespace", "PolicyPool", *"Box Dict Discrete Tuple".split()), name
+
+
+@pytest.mark.extras
+def test_what_the_table_names_is_there() -> None:
+    texts = {*_replacements().values()}
+    dotted = {
+        name for text in texts for name in re.findall(r"(?:pufferlib|gymnasium|cleanrl_demo|pettingzoo)[.\w]*", text)
+    }
+    assert len(dotted) > 20
+    for name in dotted:
+        if name.startswith("pufferlib.adapters."):  # which need their libraries
+            assert importlib.util.find_spec(name)
+            continue
+        parts = name.rstrip(".").split(".")
+        value: Any = importlib.import_module(parts[0])
+        for size, part in enumerate(parts[1:], 2):
+            if not hasattr(value, part):
+                value = importlib.import_module(".".join(parts[:size]))
+            else:
+                value = getattr(value, part)
+    assert issubclass(pufferlib.APIUsageError, pufferlib.PufferError)
