@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("no_version")]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Any:
-    """Let torch compute on one core, as others are taken by other tests."""
+    """Make torch compute on one core, as others are taken by other tests."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -195,8 +195,8 @@ def test_actions_of_absent_agents_are_not_learnt_from(settings: Any) -> None:
     for row, agent in enumerate([0, 1, 2] * 2):
         ends = trainer.terminals[row].nonzero().flatten().tolist()
         assert [end % 5 for end in ends] == [agent + 2] * 4
-        outcomes = [step for step in range(20) if 0 < step % 5 <= agent + 2]
-        assert trainer.masks[row].nonzero().flatten().tolist() == outcomes
+        outcome_steps = [step for step in range(20) if 0 < step % 5 <= agent + 2]
+        assert trainer.masks[row].nonzero().flatten().tolist() == outcome_steps
     trainer.train()
     trainer.close()
 
