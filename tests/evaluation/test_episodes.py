@@ -115,6 +115,29 @@ def test_what_is_drawn_again_are_episodes_within_a_task_or_runs() -> None:
         Episodes.stack([])
 
 
+def test_the_figures_are_those_of_rliable() -> None:
+    """Eight runs of two algorithms on four tasks: equal statistics, and intervals that differ by the drawing alone."""
+    example = json.loads(Path(__file__).with_name("rliable_example.json").read_text())
+    first, second = (
+        Episodes.stack([episodes(run, ["a", "b", "c", "d"]) for run in example[name]]) for name in ("first", "second")
+    )
+
+    def require_same(estimate: Any, expected: list[float]) -> None:
+        value, low, high = expected
+        assert estimate.value == pytest.approx(value, rel=1e-12)
+        assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=0.06 * (high - low))
+
+    how: dict[str, Any] = {"num_resamples": 10_000}
+    for name, runs in (("first", first), ("second", second)):
+        require_same(runs.mean(**how), example["mean"][name])
+        require_same(runs.iqm(**how), example["iqm"][name])
+    require_same(first.probability_of_improvement(second, num_resamples=4000), example["improvement"])
+    profile = first.performance_profile(example["thresholds"], num_resamples=4000)
+    values, low, high = map(np.array, example["profile"])
+    np.testing.assert_allclose(profile.values, values, rtol=1e-12)
+    assert abs(profile.low - low).max() <= 1 / 32 and abs(profile.high - high).max() <= 1 / 32  # of 32 scores
+
+
 def test_resamples_are_repeatable_and_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch: Any) -> None:
     several = episodes(np.random.default_rng(3).normal(size=30))
     assert several.mean() == several.mean() != several.mean(seed=1)
