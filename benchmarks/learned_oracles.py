@@ -179,13 +179,15 @@ def _leduc(results: Mapping[str, Any]) -> str:
     """Return the table of NashConv on Leduc after equal numbers of learning episodes, a column for each run."""
     runs = [(CASES[name], run) for name in ("leduc_poker", "leduc_network") for run in runs_of(results, name)]
     heads = ["learning episodes, up to", *(f"{case.responses}, seed {run['seed']}" for case, run in runs)]
-    rows = []
+    rows, over = [], set[int]()
     for budget in BUDGETS:
         cells = [f"{budget:,}"]
-        for _, run in runs:
+        for number, (_, run) in enumerate(runs):
             within = [point for point in run["points"] if 0 < point["training_episodes"] <= budget]
-            is_over = run["points"][-1]["training_episodes"] < budget and within[-1:] == run["points"][-1:]
-            cells.append(f"{within[-1]['nash_conv']:.2f}{' (its last)' if is_over else ''}" if within else "–")
+            cells.append("–" if number in over or not within else f"{within[-1]['nash_conv']:.2f}")
+            if within == run["points"][1:] and number not in over:
+                over.add(number)
+                cells[-1] += " (the end)"
         rows.append(cells)
     lowest = [f"{min(point['nash_conv'] for point in run['points']):.2f}" for _, run in runs]
     last_cpu = [f"{run['points'][-1]['cpu_s']:.0f}" for _, run in runs]
@@ -231,11 +233,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="of CPU time for a run; default: those of the case")
     parser.add_argument("--page", action="store_true", help="only write the tables and the picture")
     options = parser.parse_args()
+    facts = {"machine": machine(), "revision": version()}  # of the program as it has been loaded
     with threadpool_limits(1):
         torch.set_num_threads(1)
         for name in () if options.page else (options.only,) if options.only else CASES:
             for seed in options.seeds or CASES[name].seeds:
-                run = {"case": name, "seed": seed, "machine": machine(), "revision": version()}
+                run: dict[str, Any] = {"case": name, "seed": seed, **facts}
                 run |= {"date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1), "points": []}
                 for point in curve(CASES[name], seed, 60 * (options.minutes or CASES[name].minutes)):
                     run["points"].append(point)
