@@ -88,7 +88,7 @@ class _Vectorized:
         )
         self._is_native = vec.autoreset_mode == "same_step"
         self._first_seed: int | None = FIRST_SEED if seed is None else base
-        self._begins = False  # whether the next batch holds first rows
+        self._begins: set[int] = set()  # the environments whose next rows are those of a reset
         self._driver: Any = None
         self.flag = RESET
         self.initialized = False
@@ -164,7 +164,7 @@ class _Vectorized:
             seed, self._first_seed = self._first_seed, None
         self._first_seed = None
         self.vecenv.async_reset(None if seed is None else make_seeds(seed, self.vecenv.num_envs))
-        self.flag, self._begins = RECV, True
+        self.flag, self._begins = RECV, {*range(self.vecenv.num_envs)}
 
     @raises_usage_errors
     def recv(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
@@ -176,7 +176,7 @@ class _Vectorized:
         recv_precheck(self)
         batch = self._batch = self.vecenv.recv()
         self.flag = SEND
-        infos = batch.infos.copy()
+        infos: Any = batch.infos.copy()
         if self._is_native:
             masks = batch.masks
         elif self.vecenv.multi_agent:
@@ -184,8 +184,10 @@ class _Vectorized:
         else:
             masks = self._everyone.copy()
             if self._begins:
-                infos = _info_of_each(infos, batch.env_ids)
-        self._begins, self._masks = False, masks
+                infos = self._of_resets(batch.env_ids, {info["env_id"]: info for info in infos})
+        self._masks = masks
+        if self._begins:
+            self._begins.difference_update(batch.env_ids.tolist())
         return (
             batch.observations,
             batch.rewards,
@@ -208,7 +210,7 @@ class _Vectorized:
         if begins.any():
             masks = masks.copy()
             masks[begins] = True
-        infos: dict[int, dict[str, Any]] = {env_id: {} for env_id in batch.env_ids.tolist()} if self._begins else {}
+        infos: dict[int, dict[str, Any]] = {}
         for info in batch.infos:
             of_env = infos.setdefault(info["env_id"], {})
             if "agent_id" in info:
@@ -222,7 +224,12 @@ class _Vectorized:
             if common:
                 of_env.update({key: value for key, value in info.items() if key not in ("env", "common")})
                 of_env.update(common)
-        return [info for info in infos.values() if info or self._begins], masks.reshape(-1)
+        return self._of_resets(batch.env_ids, infos), masks.reshape(-1)
+
+    def _of_resets(self, env_ids: Array, infos: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the infos of a batch, by environment, that are not empty, and all of those that were reset."""
+        all_infos = [(env_id, infos.get(env_id, {})) for env_id in env_ids.tolist()]
+        return [info for env_id, info in all_infos if info or env_id in self._begins]
 
     @raises_usage_errors
     def send(self, actions: Any) -> None:
@@ -309,11 +316,6 @@ def _joint(space: gymnasium.Space[Any], rows: int, batched: Any) -> Any:
         return joint_space(space, rows)
     except ValueError:
         return batched
-
-
-def _info_of_each(infos: Any, env_ids: Array) -> list[dict[str, Any]]:
-    by_env = {info["env_id"]: info for info in infos}
-    return [by_env.get(env_id, {}) for env_id in env_ids.tolist()]
 
 
 class Serial(_Vectorized):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,11 +61,9 @@ def test_a_normal_distribution_is_told_by_itself() -> None:
 
 
 def test_the_modules_are_imported_as_their_versions_do() -> None:
-    code = """
-import pufferlib.frameworks.cleanrl
-from pufferlib.frameworks import cleanrl
-assert pufferlib.frameworks.cleanrl is cleanrl
-from pufferlib.compat.versions import version_of_imports
-assert version_of_imports() == 1
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    import pufferlib.frameworks.cleanrl
+    from pufferlib.compat.versions import version_of_imports
+    from pufferlib.frameworks import cleanrl
+
+    assert pufferlib.frameworks.cleanrl is cleanrl
+    assert version_of_imports() == 1

@@ -205,13 +205,14 @@ def test_an_lstm_refuses_other_shapes() -> None:
 def test_networks_for_images(version: int) -> None:
     env = env_of(spaces.Box(0, 255, (84, 84, 4), np.uint8), spaces.Discrete(6))
     images = torch.randint(0, 256, (2, 84, 84, 4), dtype=torch.uint8)
-    policy = Convolutional(env, framestack=4, flat_size=64 * 7 * 7, channels_last=True)
+    sizes = {"framestack": 4, "flat_size": 64 * 7 * 7, "hidden_size": 16, "output_size": 16}
+    policy = Convolutional(env, **sizes, channels_last=True)
     logits, values = policy(images)
     assert (logits.shape, values.shape) == ((2, 6), (2, 1))
-    first = Convolutional(env, framestack=4, flat_size=64 * 7 * 7)
+    first = Convolutional(env, **sizes)
     first.load_state_dict(policy.state_dict())
     assert torch.equal(first(images.permute(0, 3, 1, 2))[0], logits)
-    half = Convolutional(env, framestack=4, flat_size=64, channels_last=True, downsample=2)
+    half = Convolutional(env, **{**sizes, "flat_size": 64}, channels_last=True, downsample=2)
     assert half(images)[0].shape == (2, 6)
 
     env = env_of(spaces.Box(0, 255, (15, 16, 3), np.uint8), spaces.Discrete(6))

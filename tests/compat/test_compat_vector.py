@@ -318,6 +318,16 @@ def test_batches_come_in_turn_in_programs_for_version_3_alone() -> None:
             assert vecenv.vecenv.backend == "pool"
 
 
+@pytest.mark.parametrize(("creator", "rows"), [(one, 1), (team, 3)])
+def test_each_reset_has_an_info_in_whichever_batch_it_comes(creator: Any, rows: int) -> None:
+    with pufferlib.vector.make(creator, num_envs=4, batch_size=2, num_workers=2, backend=Serial) as vecenv:
+        vecenv.async_reset(0)
+        for infos in ([{}, {}], [{}, {}]):
+            assert vecenv.recv()[4] == infos
+            vecenv.send(np.zeros(2 * rows, int))
+        assert len(vecenv.recv()[4]) == (0 if creator is one else 2)  # no longer a reset
+
+
 def test_serial_makes_all_environments_whatever_the_batch() -> None:
     with pufferlib.vector.make(one, num_envs=4, batch_size=2, num_workers=4, backend=Serial) as vecenv:
         vecenv.async_reset(0)

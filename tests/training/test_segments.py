@@ -85,8 +85,8 @@ def test_segments_are_drawn_by_their_priorities() -> None:
     advantages = torch.tensor([[1.0, -1.0], [3.0, 1.0], [0.0, 0.0], [-2.0, 0.0]])
     shares = torch.tensor([2, 4, 0, 2.0]) ** 0.5
     shares /= shares.sum()
-    indices = torch.cat([prioritized(advantages, 1, 0.5, 1.0)[0] for _ in range(4000)])
-    assert torch.allclose(torch.bincount(indices, minlength=4) / 4000, shares, atol=0.04)  # five standard deviations
+    indices = torch.cat([prioritized(advantages, 1, 0.5, 1.0)[0] for _ in range(1000)])
+    assert torch.allclose(torch.bincount(indices, minlength=4) / 1000, shares, atol=0.08)  # five standard deviations
     indices, weights = prioritized(advantages, 3, 0.5, 0.6)
     assert {*indices.tolist()} == {0, 1, 3}
     assert torch.allclose(weights[:, 0], (4 * shares[indices]) ** -0.6, rtol=1e-3)
