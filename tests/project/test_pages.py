@@ -112,6 +112,7 @@ def test_commands_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     for algorithm in training.ALGORITHMS:
         monkeypatch.setattr(importlib.import_module(f"cleanrl_demo.{algorithm}"), "train", understood)
     monkeypatch.setattr(importlib.import_module("pufferlib.cli.doctor"), "diagnose", understood)
+    monkeypatch.setattr(importlib.import_module("pufferlib.pufferl").PuffeRL, "evaluate", understood)
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "plan.toml").write_text('backend = "serial"\nnum_envs = 4\n')  # as autotune saves one
     for text in PAGES.values():
