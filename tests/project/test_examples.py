@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_stable_baselines_is_examined() -> None:
     env = importlib.import_module("examples.ocean_sb3").single(task.env)
     actions = play(Batch(np.stack([env.reset(seed=seed)[0] for seed in range(3)])))
     assert actions.shape == (3,) and all(env.action_space.contains(action) for action in actions)
+
+
+def test_a_suite_of_tasks_is_evaluated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--n-episodes", "4", "--batch-size", "3", "--backend", "serial", "--save", str(tmp_path / "a.jsonl")]
+    main = importlib.import_module("examples.robot_suite").main
+    reports = []
+    for _ in range(2):
+        main(words)
+        reports.append(json.loads(capsys.readouterr().out))
+    first, again = reports
+    assert first["per_task"] == again["per_task"] and len(first["per_task"]) == 3
+    assert first["per_task"]["reach"]["pc_success"] == 100 and first["per_task"]["reach"]["n_episodes"] == 4
+    assert 50 < first["overall"]["pc_success"] <= 100
