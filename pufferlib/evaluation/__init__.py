@@ -5,7 +5,7 @@ came out. dealer.py: the loop that deals the episodes to whichever environment i
 the policy. policies.py: what a policy may be, and what it is called with. chunks.py: policies that decide on several
 steps. noise.py: the random numbers of sampled actions. consistency.py: a test of whether an environment's episodes
 depend on earlier ones. store.py: a file from which it goes on. progress.py: a progress bar. episodes.py: the results.
-statistics.py: their statistics; parameters.py: the parameters of these.
+statistics.py: their statistics; parameters.py: the parameters of these. plot.py: a plot.
 """
 
 from pufferlib.evaluation.chunks import ChunkedPolicy

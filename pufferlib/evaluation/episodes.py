@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,15 @@ class _Statistics:
 
         low, high = statistics.bootstrap(shares, scores, **how)
         return Profile(limits, shares(scores), low, high)
+
+    def plot(self, path: str | os.PathLike[str], name: str = "returns", *, failed: str = "refuse") -> Path:
+        """Draw the scores of each task, and the performance profile, to an image file; return its path.
+
+        name, failed: as for ``mean``. Raises MissingExtra if matplotlib is not installed.
+        """
+        from pufferlib.evaluation.plot import plot  # after the class, which it annotates
+
+        return plot(self, Path(path), name, failed=failed)  # type: ignore[arg-type]  # of a subclass
 
     def _estimate(
         self, statistic: Callable[..., Array], name: str, failed: str, **how: Unpack[BootstrapParameters]

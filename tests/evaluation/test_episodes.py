@@ -189,6 +189,20 @@ def test_rows_files_and_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert columns["returns"].tolist() == [5] * 3 and columns["agent_returns/1"].tolist() == [5] * 3
 
 
+def test_plots_are_drawn_of_episodes_and_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    some = episodes([1, 5, 2, np.nan], ["a", "a", "b", "b"], ["cut"] * 3 + ["failed"])
+    for results in (some, Episodes.stack([some, some])):
+        path = results.plot(tmp_path / "a.png", failed="leave out")
+        assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(PlanError, match="1 of 4 episodes have no returns or failed"):
+        some.plot(tmp_path / "b.png")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match="a plot needs matplotlib"):
+        some.plot(tmp_path / "b.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
 def test_equality_leaves_out_times_and_restarts() -> None:
     how = {"episodes": 4, "backend": "serial", "infos": ("tick",)}
     first, again = (pufferlib.evaluate(HashEnv, "random", **how) for _ in range(2))

@@ -59,7 +59,15 @@ class Level(HashEnv):
 LEVELS = [{"level": level} for level in (3, 0, 20, 7)]
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(PLANS[0], marks=pytest.mark.long),
+        *PLANS[1:2],
+        pytest.param(PLANS[2], marks=pytest.mark.long),
+        PLANS[3],
+    ],
+)
 def test_every_seed_is_played_in_every_task(plan: dict[str, Any], tmp_path: Path) -> None:
     how = {"seeds": range(6), "infos": ("tick",)}
     alone = [pufferlib.evaluate(Level, noisy, env_kwargs=level, backend="serial", **how) for level in LEVELS]
