@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from cuda_ext.learner import library
 from ocean.suite.tasks import tasks
 from pufferlib.errors import KernelError, PlanError
 from pufferlib.models import MLP, load_policy
+from pufferlib.population import Mixture, PolicyPool
+from pufferlib.population.games import GameEnv
+from pufferlib.training.oracles import LearnedOracle
 
 pytestmark = pytest.mark.beside
 
@@ -144,6 +148,20 @@ def test_its_policy_is_an_ordinary_one(tmp_path: Path) -> None:
     assert result.run_folder is not None
     with load_policy(result.run_folder) as player:
         assert same(player.policy.state_dict(), weights(result))
+
+
+def test_an_oracle_improves_what_it_has_learnt_as_with_torch() -> None:
+    learnt = []
+    for learner in ("torch", "fused"):
+        env = partial(GameEnv, "kuhn_poker", observation="index")
+        with pufferlib.make(env, backend="serial", num_envs=8, seed=1, as_torch=True) as vec:
+            oracle = LearnedOracle(vec, PolicyPool(), config(total_steps=100, learner=learner))
+            improved, opponent = oracle.begin(0), oracle.initial(1)
+            for _ in range(2):
+                oracle.improve(0, improved, Mixture(((improved,), (opponent,)), (np.ones(1), np.ones(1))))
+            learnt.append(oracle.pool.weights(improved))
+    for name, parameter in learnt[0].items():
+        near(learnt[1][name], parameter, 1e-5)
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
