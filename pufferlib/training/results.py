@@ -126,8 +126,10 @@ class EpisodeCollector:
 
         The score is None without scores; the returns are keyed by agent index.
         """
-        scores = self.scores.pop(env_id, None)
-        return float(np.mean(scores)) if scores else None, self.returns.pop(env_id, {})
+        scores: list[Any] = self.scores.pop(env_id, []) or [None]
+        # One is the most frequent case, and NumPy's mean takes as long as an episode of one step.
+        score = scores[0] if len(scores) == 1 else float(np.mean(scores))
+        return score, self.returns.pop(env_id, {})
 
     def _by_label(self, returns: Mapping[int, float]) -> dict[str, float]:
         members: dict[str, list[float]] = defaultdict(list)
