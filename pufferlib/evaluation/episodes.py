@@ -14,6 +14,7 @@ import numpy as np
 from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.evaluation import statistics
 from pufferlib.evaluation.parameters import BootstrapParameters
+from pufferlib.evaluation.plot import plot
 from pufferlib.evaluation.statistics import Estimate, Profile, Scores
 from pufferlib.util.annotations import Array
 from pufferlib.util.parameters import Unpack
@@ -22,6 +23,7 @@ from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 __all__ = ["CUT", "FAILED", "TERMINATED", "TRUNCATED", "Episodes", "Runs"]
 
 TERMINATED, TRUNCATED, CUT, FAILED = "terminated", "truncated", "cut", "failed"
+NUM_THRESHOLDS = 101  # of a plot
 COLUMNS = ("returns", "lengths", "restarts", "seconds")  # with one number per episode
 
 
@@ -99,9 +101,10 @@ class _Statistics:
 
         name, failed: as for ``mean``. Raises MissingExtra if matplotlib is not installed.
         """
-        from pufferlib.evaluation.plot import plot  # after the class, which it annotates
-
-        return plot(self, Path(path), name, failed=failed)  # type: ignore[arg-type]  # of a subclass
+        scores = self.scores(name, failed=failed)
+        together = np.concatenate([*scores.values()])
+        thresholds = np.linspace(together.min(), together.max(), NUM_THRESHOLDS)
+        return plot(scores, self.performance_profile(thresholds, name, failed=failed), name, Path(path))
 
     def _estimate(
         self, statistic: Callable[..., Array], name: str, failed: str, **how: Unpack[BootstrapParameters]

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pufferlib.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from pufferlib.evaluation.episodes import Episodes, Runs
+from pufferlib.evaluation.statistics import Profile
+from pufferlib.util.annotations import Array
 
 __all__ = ["plot"]
 
-NUM_THRESHOLDS = 101
 
-
-def plot(results: Episodes | Runs, path: str | Path, name: str = "returns", *, failed: str = "refuse") -> Path:
+def plot(scores: Mapping[str, Array], profile: Profile, name: str, path: Path) -> Path:
     """Draw the scores of each task with their mean, and the performance profile of all, to an image file.
 
-    Return its path. name, failed: as for ``Episodes.scores``. Raises MissingExtra if matplotlib is not installed, and
-    the errors of ``scores``.
+    Return its path. scores: float64 (scores,), by task. name: what the scores are. Raises MissingExtra if matplotlib is
+    not installed.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra('a plot needs matplotlib: pip install "pufferlib[train]"') from error
-    scores = results.scores(name, failed=failed)
     figure = Figure(figsize=(11, max(4, 1 + 0.4 * len(scores))), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a display, and does not change pyplot's state
     of_tasks, of_all = figure.subplots(1, 2)
     _draw_tasks(of_tasks, scores)
-    together = np.concatenate([*scores.values()])
-    profile = results.performance_profile(
-        np.linspace(together.min(), together.max(), NUM_THRESHOLDS), name, failed=failed
-    )
     of_all.fill_between(profile.thresholds, profile.low, profile.high, alpha=0.25, linewidth=0)
     of_all.plot(profile.thresholds, profile.values)
     of_all.set_title("performance profile, with 95 % intervals")
@@ -45,10 +38,10 @@ def plot(results: Episodes | Runs, path: str | Path, name: str = "returns", *, f
         axes.set_xlabel(name)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
-    return Path(path)
+    return path
 
 
-def _draw_tasks(axes: Any, scores: dict[str, Any]) -> None:
+def _draw_tasks(axes: Any, scores: Mapping[str, Array]) -> None:
     names = [*scores]
     for row, task in enumerate(names):
         heights = row + np.linspace(-0.2, 0.2, len(scores[task]))

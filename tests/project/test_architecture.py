@@ -92,7 +92,12 @@ OPTIONAL = {
     "tensorboard": {"pufferlib.training.plot"},
     "wandb": {"pufferlib.training.tracking", "pufferlib.compat.loggers"},
     "neptune": {"pufferlib.compat.loggers"},
-    "matplotlib": {"pufferlib.telemetry.plot", "pufferlib.population.pictures", "pufferlib.training.plot"},
+    "matplotlib": {
+        "pufferlib.evaluation.plot",
+        "pufferlib.population.pictures",
+        "pufferlib.telemetry.plot",
+        "pufferlib.training.plot",
+    },
     "dm_env": {"pufferlib.adapters.dm_env"},
     "envpool": {"pufferlib.adapters.envpool"},
     "gymnax": {"pufferlib.adapters.gymnax"},
