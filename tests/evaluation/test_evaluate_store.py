@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def killed(num_finished: int, **how: Any) -> None:
         if num >= num_finished:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that NumPy has started
+        child = os.fork()
     if not child:
         try:
             pufferlib.evaluate(Telling, noisy, backend="serial", progress=kill, **how)
