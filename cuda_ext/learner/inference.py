@@ -42,10 +42,10 @@ class InferenceBatch:
         self.discrete_actions: NDArray[np.int64] = np.zeros((num_rows, heads.num_discrete), np.int64)
         self.continuous_actions = self._floats(heads.num_continuous)
         self.log_probs: Floats = np.zeros(num_rows, np.float32)
-        self._options = np.zeros(heads.num_options, np.float32)  # for compiled code to work in
-        arrays = {"exponentials": clocks, "options": self._options}
+        arrays = {"exponentials": clocks, "options": np.zeros(heads.num_options, np.float32)}
         names = ("features", "normals", "outputs", "values", "discrete_actions", "continuous_actions", "log_probs")
         arrays |= {name: getattr(self, name) for name in names}
+        self._arrays = arrays  # as long as compiled code has their addresses
         self._inference = Inference(
             *(update.actor, update.critic, heads),
             *(update.log_std, update.critic_weights, update.variant, num_rows),
