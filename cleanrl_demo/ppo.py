@@ -267,41 +267,42 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
         rows = optimizer.rows(rollout.observations, *columns)
     else:
         (weights,) = optimizer.param_groups[0]["params"]
+    metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
+        if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
+            break
         metrics = []
         shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
         if config.learner == "fused":
             metrics = optimizer.update(rows, shares(shuffled, config.num_minibatches))
-        else:
-            chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
-            for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
-                discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
-                distribution, newvalue, _ = actor(rollout.observations[mb_inds])
-                logratio = distribution.log_prob(discrete_actions, continuous_actions) - old_log_probs
-                ratio = logratio.exp()
-                std, mean = torch.std_mean(mb_advantages, correction=0)
-                mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
-                clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
-                # Losses of each row: one mean of their sum takes 10 % less time, with gradients, than a mean of each.
-                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped_ratio)
-                v_loss = 0.5 * (newvalue - mb_returns).square()
-                entropy = distribution.entropy()
-                loss = pg_loss + config.value_coefficient * v_loss
-                if config.entropy_coefficient:
-                    loss = loss - config.entropy_coefficient * entropy
-                weights.grad.zero_()
-                loss.mean().backward()
-                norm = weights.grad.norm()
-                if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                    weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
-                optimizer.step()
-                if config.target_kl is not None or epoch == config.num_epochs - 1:
-                    with torch.no_grad():
-                        approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
-                        terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
-                        metrics.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
-            break
+            continue
+        chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
+        for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
+            discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
+            distribution, newvalue, _ = actor(rollout.observations[mb_inds])
+            logratio = distribution.log_prob(discrete_actions, continuous_actions) - old_log_probs
+            ratio = logratio.exp()
+            std, mean = torch.std_mean(mb_advantages, correction=0)
+            mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
+            clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
+            # Losses of each row: a single mean of their sum takes 10 % less time, with gradients, than a mean of each.
+            pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped_ratio)
+            v_loss = 0.5 * (newvalue - mb_returns).square()
+            entropy = distribution.entropy()
+            loss = pg_loss + config.value_coefficient * v_loss
+            if config.entropy_coefficient:
+                loss = loss - config.entropy_coefficient * entropy
+            weights.grad.zero_()
+            loss.mean().backward()
+            norm = weights.grad.norm()
+            if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
+                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+            optimizer.step()
+            if config.target_kl is not None or epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
+                    terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
+                    metrics.append(torch.stack(terms).mean(1))
     observe(actor.policy, rollout.observations[valid_rows])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
     means = torch.stack(metrics).mean(0).tolist()

@@ -276,7 +276,10 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     lines = torch.from_numpy(rollout.lines()).to(config.device)
     valid_rows, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.masks, rollout.starts))
     (weights,) = optimizer.param_groups[0]["params"]
+    metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
+        if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
+            break
         metrics = []
         shuffled = torch.randperm(lines.shape[1], generator=generator, device=config.device)
         for agents in shares(shuffled, config.num_minibatches, 1 if len(lines) > 1 else 2):
@@ -313,8 +316,6 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
                     approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
                     terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
                     metrics.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
-            break
     observe(actor.policy, rollout.observations[valid_rows])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
     means = torch.stack(metrics).mean(0).tolist()

@@ -282,7 +282,10 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     returns = advantages + rollout.values
     valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
     (weights,) = optimizer.param_groups[0]["params"]
+    metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
+        if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
+            break
         metrics = []
         shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
         columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
@@ -313,8 +316,6 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
                     approx_kl, clipfrac = ratio - 1 - logratio, (ratio != clipped_ratio).float()
                     terms = [pg_loss, v_loss, entropy, approx_kl, clipfrac]
                     metrics.append(torch.stack(terms).mean(1))
-        if config.target_kl is not None and float(metrics[-1][3]) > config.target_kl:
-            break
     observe(actor.policy, rollout.observations[valid_rows])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
     means = torch.stack(metrics).mean(0).tolist()

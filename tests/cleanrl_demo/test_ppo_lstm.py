@@ -29,12 +29,12 @@ MIXED = spaces.Tuple([MULTI_DISCRETE, spaces.Box(-1, 1, (2,), np.float32)])
 
 
 def test_the_diff_to_ppo_is_the_recurrent_part():
-    """Readers compare the two files; what has no reason to differ must not."""
+    """Readers compare the two files; what has no reason to differ must not. The compiled learner takes no memories."""
     plain, recurrent = (Path(module.__file__).read_text().splitlines() for module in (ppo, ppo_lstm))
     for file in (plain, recurrent):  # but for what they say of themselves
         del file[: file.index("from __future__ import annotations")]
     changed = [line for line in difflib.ndiff(plain, recurrent) if line[0] in "+-"]
-    assert len(changed) < 75
+    assert len(changed) < 75 + 30  # the compiled learner's
     assert not {line for line in plain if line.startswith("def ")} - set(recurrent)
 
 
