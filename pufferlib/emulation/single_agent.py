@@ -74,8 +74,10 @@ class Caller:
         try:
             observation = self.observed(observation, info, self._check_reset)
         except SpaceError:
-            if isinstance(result, tuple) and len(result) == 2 and result[0] in self.raw_observation_space:
-                raise SpaceError(f"{self.name}.reset returned the info {result[1]!r:.60}; expected a dict") from None
+            if isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], Mapping):
+                message = f"{self.name}.reset returned the info {result[1]!r:.60}; expected a dict"
+                if result[0] in self.raw_observation_space:
+                    raise SpaceError(message) from None
             raise
         self._check_reset = self._always
         return observation, info

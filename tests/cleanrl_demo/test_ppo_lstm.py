@@ -34,7 +34,7 @@ def test_the_diff_to_ppo_is_the_recurrent_part():
     for file in (plain, recurrent):  # but for what they say of themselves
         del file[: file.index("from __future__ import annotations")]
     changed = [line for line in difflib.ndiff(plain, recurrent) if line[0] in "+-"]
-    assert len(changed) < 75 + 30  # the compiled learner's
+    assert len(changed) < 75 + 31  # lines of ppo.py about the compiled learner
     assert not {line for line in plain if line.startswith("def ")} - set(recurrent)
 
 
