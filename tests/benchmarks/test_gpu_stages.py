@@ -272,10 +272,10 @@ def test_every_stage_is_in_the_summary_however_little_time_there_is(tmp_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2100)
 def test_all_stages_pass_on_the_host_with_what_a_gpu_machine_has(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = subprocess.run(command(out, LIMIT="500"), cwd=ROOT, env=blocked(tmp_path), capture_output=True, text=True)
+    done = subprocess.run(command(out, LIMIT="2000"), cwd=ROOT, env=blocked(tmp_path), capture_output=True, text=True)
     lines = lines_of(out / "lines.jsonl")
     stages = {line["stage"]: line["status"] for line in lines if line["of"] == "stage"}
     assert done.returncode == 0 and "failed" not in stages.values(), (out / "log.txt").read_text()[-5000:]
