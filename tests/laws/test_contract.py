@@ -502,6 +502,7 @@ def test_an_idle_pool_uses_no_cpu() -> None:
         vec.async_reset()
         vec.recv()
         vec.get_attr("tick")  # answered when all have finished
+        time.sleep(0.5)  # the last answer is followed by some work
         processes = [psutil.Process(), *psutil.Process().children()]
         before = [sum(process.cpu_times()[:2]) for process in processes]
         time.sleep(1.0)
