@@ -281,6 +281,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
     valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
+    columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
     (weights,) = optimizer.param_groups[0]["params"]
     metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
@@ -288,7 +289,6 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             break
         metrics = []
         shuffled = valid_rows[torch.randperm(len(valid_rows), generator=generator, device=config.device)]
-        columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
         chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
         for mb_inds, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
             discrete_actions, continuous_actions, old_log_probs, mb_advantages, mb_returns = minibatch
