@@ -79,4 +79,4 @@ def kernels() -> list[Extension]:
     ]
 
 
-setup(ext_modules=extensions() + kernels())
+setup(ext_modules=extensions() + kernels(), options={"build_ext": {"parallel": True}})  # on all processors

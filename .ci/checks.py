@@ -12,7 +12,7 @@ from collections import Counter
 
 CHECKS = ("test", "test-long", "versions", "portable", "test-adapters", "docs")
 ADAPTERS = "ADAPTERS=$(OTHER_ADAPTERS)"  # a variable of the Makefile: `make test` has the others
-COUNTED = ("failed", "error", "errors", "passed", "skipped", "xfailed", "xpassed")
+COUNTED = ("failed", "error", "errors", "passed", "skipped", "xfailed", "xpassed", "rerun")
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s ")
 
 

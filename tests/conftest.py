@@ -42,6 +42,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 # Python's own helpers, whose processes and descriptors are private to them.
 TRACKER: Any = resource_tracker._resource_tracker
 FORK_SERVER: Any = forkserver._forkserver
+RERUN_IN_CI = 5  # in each process: among thousands that watch processes, one may fail for what else the machine does
 GRACE_S = 10.0  # what a test has stopped may take this long to be gone
 LAST_WORDS_S = 60.0  # what should have ended has this long to do so
 STDERR = pytest.StashKey[int]()
@@ -53,8 +54,13 @@ LEAKY_FDS = ("pipe:", "socket:", "/memfd:", "anon_inode:[pidfd]", "anon_inode:[e
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the true standard error, for the last words of a run that hangs, and let Ctrl-C reach what tests start.
 
-    A shell starts `make test &` with SIGINT ignored, which every process below would inherit.
+    A shell starts `make test &` with SIGINT ignored, which every process below would inherit. CI repeats up to
+    RERUN_IN_CI tests that fail, each once, and names them; a test that has used up its time is never repeated.
     """
+    if hasattr(config.option, "rerun_except"):
+        config.option.rerun_except = ["from pytest-timeout"]
+        if os.environ.get("CI"):
+            config.option.reruns, config.option.max_suite_reruns = 1, RERUN_IN_CI
     config.stash[STDERR] = os.dup(2)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -38,7 +38,7 @@ import pytest
 
 LANES = 4
 TIMEOUT_S = 300  # of a test that may have half a processor
-COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
+COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error", "rerun")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 LEFT = pytest.StashKey[set[str]]()
@@ -121,6 +121,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     report = {
         "counts": {name: len(reports) for name, reports in stats.items()},
         "broken": [outcome.nodeid for outcome in (*stats["failed"], *stats["error"])],
+        "rerun": [outcome.nodeid for outcome in stats["rerun"]],
         "left": sorted(left),
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
@@ -148,7 +149,8 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str =
                 processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))
             codes = {process.pid: process.wait() for process in processes}
             if check and codes.popitem()[1]:
-                (folder / "check.json").write_text(json.dumps({"counts": {}, "broken": [check], "left": []}))
+                report = {"counts": {}, "broken": [check], "rerun": [], "left": []}
+                (folder / "check.json").write_text(json.dumps(report))
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
             for pid in lost:
                 print(f"FAILED a process ended early, with {codes[pid]}: not all that it ran is counted", file=log)
@@ -194,6 +196,8 @@ def main() -> int:
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:
         print("FAILED", name)
+    for name in dict.fromkeys(name for report in reports for name in report["rerun"]):
+        print("RERUN", name)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
     print(closing_line(counts, time.monotonic() - began_s))

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from attempts import passes_once
 from matrix import covering
 from mock_envs import FaultyEnv, HashEnv, fails_in_init
 
@@ -113,7 +112,7 @@ def test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone(backen
 
 @pytest.mark.parametrize("backend", PARALLEL)
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend: str) -> None:
     with pufferlib.make(functools.partial(FaultyEnv, mean_length=1000), backend=backend, num_envs=4, num_workers=2,
                         seed=0) as vec:  # fmt: skip

@@ -15,7 +15,6 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
-from attempts import passes_once
 from matrix import covering
 from mock_envs import FaultyEnv, HashEnv
 from shadow import Shadow
@@ -121,7 +120,7 @@ def test_a_crash_row_names_the_cause(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", PARALLEL)
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_crash_row_of_a_dead_worker_names_how_it_ended_and_where(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
@@ -323,7 +322,7 @@ class Slow(HashEnv):
 
 @covering({"backend": BACKENDS, "check": ["first", "always"]})  # the latter has every step played the careful way
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=STEP_TIMEOUT_S, check=check) as vec:
@@ -345,7 +344,7 @@ def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_timeout_raises_where_errors_do(backend: str) -> None:
     with make(backend, env=Slow, num_envs=2, num_workers=2, step_timeout=0.1, on_error="raise") as vec:
         vec.reset()
@@ -359,7 +358,7 @@ def test_a_timeout_raises_where_errors_do(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_reset_that_takes_too_long_crashes_and_has_a_limit_of_its_own(backend: str) -> None:
     with make(
         backend, env=functools.partial(Slow, mean_length=10_000), num_envs=2, num_workers=2, reset_timeout=0.2
@@ -394,7 +393,7 @@ class SlowEnd(gymnasium.Env[Any, Any]):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", PARALLEL)
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_reset_within_a_step_has_the_limit_of_resets(backend: str) -> None:
     with make(
         backend,
@@ -418,7 +417,7 @@ def test_a_reset_within_a_step_has_the_limit_of_resets(backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", PARALLEL)
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_the_learners_own_time_does_not_count(backend: str) -> None:
     with make(
         backend, env=functools.partial(Slow, mean_length=10_000), num_envs=2, num_workers=2, step_timeout=0.4
@@ -430,7 +429,7 @@ def test_the_learners_own_time_does_not_count(backend: str) -> None:
 
 
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
     with make(
         "pool",
@@ -456,7 +455,7 @@ def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
 
 @covering({"backend": PARALLEL, "busy": [True, False]})
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy: bool) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.3) as vec:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
-from attempts import passes_once
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -1256,7 +1255,7 @@ def test_final_observations_stay_as_they_were(name: str, backend: str) -> None:
 
 
 @covering({"mode": ["same_step", "next_step"], "late": [False, True]})
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
     """The time of a reset is none of its step's, though it happens there; one that takes too long is refused."""
 
@@ -2207,7 +2206,7 @@ class Pace(gymnasium.Env[Any, Any]):
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_telemetry_is_the_same(backend: str) -> None:
     """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""
     num_resets = 400

@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from attempts import passes_once
 from gymnasium.spaces import Box, Discrete
 from matrix import covering
 from test_paths import Errs, NativeErrs, on_both, plain
@@ -47,7 +46,7 @@ class Count(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.alone
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_death_is_seen_while_others_go_on() -> None:
     """In a pool the others fill one batch after another, so that nobody ever waits for the dead."""
     with pufferlib.make(Count, backend="pool", num_envs=8, num_workers=4, batch_size=2) as vec:

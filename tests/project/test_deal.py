@@ -52,10 +52,10 @@ def test_skipped():
 """
 
 
-def deal(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def deal(folder: Path, *words: str, **more_env: str) -> subprocess.CompletedProcess[str]:
     """Deal out the tests of a folder."""
     (folder / "pytest.ini").write_text(INI)
-    env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **more_env}
     command = [sys.executable, "-m", "tests.deal", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
@@ -137,3 +137,42 @@ def test_in_ci_only_what_wants_a_gpu_may_be_skipped(before: str, code: int, tmp_
     env = {**ENVIRONMENT, "CI": "true", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == code and ("CI takes that" in done.stdout) is bool(code), done.stdout + done.stderr
+
+
+TRIES = """
+import time
+from pathlib import Path
+
+import pytest
+
+def tries(name):
+    with open("tries", "a") as file:
+        file.write(name)
+    return Path("tries").read_text().count(name)
+
+def test_once():
+    assert tries("o") > 1
+
+def test_always():
+    assert tries("a") < 1
+
+@pytest.mark.timeout(1)
+def test_hangs():
+    tries("h")
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("ci", "tried"), [("true", "aahoo"), ("", "aho")])
+def test_in_ci_a_test_that_fails_runs_once_more_and_is_named(ci: str, tried: str, tmp_path: Path) -> None:
+    """But none that hangs."""
+    (tmp_path / "test_a.py").write_text(TRIES)
+    for name in ("conftest.py", "helpers/devices.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path)
+    done = deal(tmp_path, "test_a.py", CI=ci, PYTEST_PLUGINS="pytest_timeout,pytest_rerunfailures")
+    assert "".join(sorted((tmp_path / "tries").read_text())) == tried, done.stdout + done.stderr
+    names = [line for line in done.stdout.splitlines() if line.startswith("RERUN")]
+    assert names[-2:] == ["RERUN test_a.py::test_once", "RERUN test_a.py::test_always"] * bool(ci), done.stdout
+    assert done.returncode == 1
+    closing = done.stdout.splitlines()[-1]
+    assert ("2 failed, 1 passed, 2 rerun in " if ci else "3 failed in ") in closing, closing

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attempts import passes_once
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_tools import Sleeper, arrays, stats_of, timed
@@ -489,7 +488,7 @@ def played(backend: str, num_envs: int, batch_size: int, num_steps: int, num_wor
 
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_stats_of_a_vec_env(backend: str) -> None:
     stats = played(backend, 4, 2 if backend == "pool" else 4, 100, num_workers=2)
     assert (stats.backend, stats.num_envs) == (backend, 4)

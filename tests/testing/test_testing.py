@@ -21,7 +21,6 @@ import hypothesis
 import numpy as np
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from attempts import passes_once
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from mock_envs import HashEnv, TagEnv
 from pettingzoo import ParallelEnv
@@ -355,7 +354,7 @@ class Trouble(Walk):
         ("exit", "ends the process, with exit code 3", None),
     ],
 )
-@passes_once()
+@pytest.mark.flaky(reruns=4)
 def test_a_call_that_never_returns_or_ends_the_process_is_named(
     how: str, says: str, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
