@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -118,7 +119,7 @@ class Reading:
 
 @contextlib.contextmanager
 def on_own_stream(device: str) -> Iterator[None]:
-    """Run the block on a separate CUDA stream, as the capture of a graph requires; on the CPU, run it as usual.
+    """Run the block on the process's stream for graphs, as their capture requires; on the CPU, run it as usual.
 
     The block's work begins after all work queued earlier on the current stream. Work queued on that stream later waits
     for the block's work.
@@ -126,10 +127,20 @@ def on_own_stream(device: str) -> Iterator[None]:
     if torch.device(device).type != "cuda":
         yield
         return
-    outer, inner = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    outer, inner = torch.cuda.current_stream(device), stream_for_graphs(device)
     inner.wait_stream(outer)
     try:
         with torch.cuda.stream(inner):
             yield
     finally:
         outer.wait_stream(inner)
+
+
+@functools.cache
+def stream_for_graphs(device: str) -> torch.cuda.Stream:
+    """Return the one stream of a device on which this process captures and trains.
+
+    A second training must not take another: for each stream on which torch has multiplied matrices, and each thread
+    that did so, it keeps a workspace of cuBLAS allocated, 32 MiB on an H200.
+    """
+    return torch.cuda.Stream(device)

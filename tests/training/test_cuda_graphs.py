@@ -20,7 +20,7 @@ from cleanrl_demo.ppo_cuda import Rollout, train
 from pufferlib.errors import PlanError
 from pufferlib.models import MLP
 from pufferlib.training import cuda_graphs
-from pufferlib.training.cuda_graphs import GraphedIteration
+from pufferlib.training.cuda_graphs import GraphedIteration, on_own_stream, stream_for_graphs
 from pufferlib.training.minibatches import require_shuffled
 from pufferlib.training.planner import most_nbytes
 from pufferlib.training.session import torch_set_up
@@ -233,6 +233,30 @@ def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch)
         with torch_set_up(config(device=device)):
             pass
     assert asked == [("cuda:1",), ()]
+
+
+def test_all_trainings_of_a_process_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For torch never frees the workspaces of a stream."""
+    entered: list[Any] = []
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            self.device = device
+
+        def wait_stream(self, other: Any) -> None:
+            pass
+
+    caller = Stream("cuda:0")
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: caller)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext(entered.append(stream)))
+    stream_for_graphs.cache_clear()
+    for device in ("cuda:0", "cuda:0", "cuda:1"):
+        with on_own_stream(device):
+            pass
+    stream_for_graphs.cache_clear()
+    first, second, other = entered
+    assert first is second and first is not caller and (first.device, other.device) == ("cuda:0", "cuda:1")
 
 
 class Waiting(nn.Module):
