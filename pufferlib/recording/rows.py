@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.vectorization import Batch, VecEnv
-from pufferlib.vectorization.core.messages import crash_cause
+from pufferlib.vectorization.core.messages import CrashCause, crash_cause
 
 __all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
@@ -19,11 +19,6 @@ Array = np.ndarray[Any, Any]
 ENV = -1  # in place of an agent's index: the whole environment
 HASH_NBYTES = 8
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # an object's address, which changes from run to run
-_RAISED = re.compile(r"environment (?P<env_id>\d+) \(worker \d+\) (?P<what>raised in .*)")
-_DIED = re.compile(
-    r"worker \d+, with environments? [\d to]+, "
-    r"(?P<what>.*?) while environment (?P<env_id>\d+) was in its (?P<phase>\w+)"
-)
 
 
 class Leaf(NamedTuple):
@@ -87,20 +82,14 @@ class Crash(NamedTuple):
     traceback: str = ""
 
     @classmethod
-    def of(cls, cause: str) -> Crash:
+    def of(cls, cause: CrashCause) -> Crash:
         """Return the Crash that ``info["restarted"]`` describes.
 
-        If ``cause`` names the environment that failed, the text omits the worker and the addresses of objects, which
-        may differ from run to run.
+        If the environment that failed is known, the text is the first line of what it did, without the addresses of
+        objects, which may differ from run to run.
         """
-        line, _, rest = cause.strip().partition("\n")
-        match = _RAISED.match(line)
-        if match is not None:
-            return cls(int(match["env_id"]), _ADDRESS.sub("0x…", match["what"]), rest.strip())
-        match = _DIED.match(line)
-        if match is not None:
-            return cls(int(match["env_id"]), f"ended its worker, which {match['what']}, in its {match['phase']}")
-        return cls(None, line)
+        what = cause if cause.env_id is None else _ADDRESS.sub("0x…", cause.what)
+        return cls(cause.env_id, what.strip().partition("\n")[0], cause.traceback.strip())
 
 
 class Row(NamedTuple):

@@ -20,6 +20,7 @@ import pufferlib
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.training.report import Report
 from pufferlib.training.session import RunConfig
+from pufferlib.vectorization.core.messages import CrashCause
 from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
 from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 
@@ -261,8 +262,8 @@ class Fleet:
         self.num_deaths += 1
         member.steps_per_s = 0.0
         self.supervisor.count_death(member, "without having come to the end of a rollout", death)
-        first = member.index * num_envs
-        self.report.infos([{"env_id": env_id, "restarted": death} for env_id in range(first, first + num_envs)])
+        first, cause = member.index * num_envs, CrashCause(death)
+        self.report.infos([{"env_id": env_id, "restarted": cause} for env_id in range(first, first + num_envs)])
         self._say(
             f"{member.name} died: {death}. A rollout and the open episodes of its {num_envs} environments are lost; "
             "another one takes its place"

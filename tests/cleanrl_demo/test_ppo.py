@@ -18,6 +18,7 @@ from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.results import Episode, EpisodeCollector
 from pufferlib.training.weights import ALIGNMENT, as_one
+from pufferlib.vectorization.core.messages import CrashCause
 
 pytestmark = pytest.mark.beside
 
@@ -440,5 +441,5 @@ def test_scores_of_agents_are_averaged_over_their_environments_episode():
     assert episodes.in_batch([end, {"env_id": 1, "agent_id": 3, "score": 1.0}]) == [Episode(1, 3.0, 7, 0.5)]
     assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]
     assert episodes.in_batch([{"env_id": 1, "score": 5.0}]) == []
-    assert episodes.in_batch([{"env_id": 1, "restarted": "it raised"}]) == []
+    assert episodes.in_batch([{"env_id": 1, "restarted": CrashCause("it raised")}]) == []
     assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]  # what was scored before the crash is forgotten

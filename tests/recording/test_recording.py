@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import pickle
 import signal
 import struct
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from pufferlib import _native
 from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording import Recording, Replay, record, replay
 from pufferlib.recording.rows import Crash, Reader
+from pufferlib.vectorization.core.messages import CrashCause, Died, Failed, Message, located
+from pufferlib.vectorization.core.step_watchdog import Doing
 
 pytestmark = pytest.mark.beside
 
@@ -576,6 +579,31 @@ def test_what_other_environments_do_before_a_workers_death_is_compared() -> None
     report = replay(recording, env=env, backend="pool", num_workers=2, batch_size=1)
     assert report.difference is not None, str(report)
     assert (report.difference.env_id, report.difference.step) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("message", "crash"),
+    [
+        (
+            Failed.of(5, 1, "step", ValueError(f"a\n{object()}")),
+            Crash(5, "raised in step: ValueError: a", "ValueError: a\n<object object at"),
+        ),
+        (
+            Died(1, -9, range(4, 8), Doing(5, is_reset=True)),
+            Crash(5, "ended its worker, which was killed by signal 9 (SIGKILL), in its reset"),
+        ),
+        (Died(1, 3, range(4, 8)), Crash(None, "worker 1, with environments 4 to 7, ended with exit code 3")),
+    ],
+)
+def test_a_crash_reads_the_same_from_a_ray_actor(message: Message, crash: Crash) -> None:
+    assert isinstance(message, (Failed, Died))
+    cause = CrashCause.of(message)
+    plain = Crash.of(cause)
+    assert plain._replace(traceback="") == crash._replace(traceback="") and plain.traceback.startswith(crash.traceback)
+    assert Crash.of(pickle.loads(pickle.dumps(cause))) == plain
+    remote = located(message, 3, ", on node 10.0.0.7")
+    assert isinstance(remote, (Failed, Died)) and "worker 4, on node 10.0.0.7" in CrashCause.of(remote)
+    assert plain.env_id is None or Crash.of(CrashCause.of(remote)) == plain
 
 
 @on_each_path({"arrangement": PROCESSES})

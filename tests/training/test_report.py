@@ -30,6 +30,7 @@ from pufferlib.training.report import PHASES, Report
 from pufferlib.training.results import Episode, summary
 from pufferlib.training.runs import git_state, new_run_folder, read_config, read_run
 from pufferlib.training.tracking import Tracker
+from pufferlib.vectorization.core.messages import CrashCause
 
 pytestmark = pytest.mark.beside
 
@@ -112,8 +113,8 @@ def test_ever_new_names_do_not_fill_the_memory() -> None:
 def test_restarts_are_counted_and_their_episodes_forgotten() -> None:
     statistics = RecentStatistics()
     statistics.take([{"env_id": 0, "score": 9.0}])
-    statistics.take([{"env_id": 0, "restarted": "it raised"}, {"env_id": 1, "restarted": "it died"}])
-    statistics.take([{"env_id": 0, "restarted": 3}, {"env_id": 1, "restarted": "by hand", "lives": 2}])  # its own infos
+    statistics.take([{"env_id": number, "restarted": CrashCause("it died")} for number in range(2)])
+    statistics.take([{"env_id": 0, "restarted": 3}, {"env_id": 1, "restarted": "by hand"}])  # its own infos
     statistics.take([ended(score=1.0)])
     assert statistics.charts()["charts/restarts"] == 2
     assert statistics.charts()["charts/score"] == 1.0
@@ -147,7 +148,7 @@ def test_scalars_are_stored_by_their_names(tmp_path: Path, clock: Clock) -> None
     with Report("a run", 100, tmp_path, plain()) as report:
         report.phase("learning")
         clock.now += 2
-        report.infos([ended(3.0, lives=2), {"env_id": 1, "restarted": "it raised"}])
+        report.infos([ended(3.0, lives=2), {"env_id": 1, "restarted": CrashCause("it raised")}])
         report.infos([])
         report.update(50, {"losses/policy_loss": 0.25})
     assert scalars(tmp_path) == {
@@ -169,7 +170,7 @@ def test_a_resumed_run_goes_on_where_its_checkpoint_was(tmp_path: Path, clock: C
         report.phase("environments")
         clock.now += 10
         report.phase("learning")
-        report.infos([ended(3.0, score=0.5, lives=2), {"env_id": 1, "restarted": "it raised"}])
+        report.infos([ended(3.0, score=0.5, lives=2), {"env_id": 1, "restarted": CrashCause("it raised")}])
         report.update(20, {})
         torch.save(report.state(), tmp_path / "state.pt")
         clock.now += 10

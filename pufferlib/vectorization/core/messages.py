@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Attach",
     "Call",
+    "CrashCause",
     "Died",
     "Done",
     "EnvSpec",
@@ -279,17 +280,20 @@ class Died(NamedTuple):
     @property
     def text(self) -> str:
         """A description of the worker's death."""
-        code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
+        first, last, doing = self.env_ids[0], self.env_ids[-1], self.doing
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
-        if code is not None and code < 0:
-            how = f"was killed by signal {-code} ({signal_name(-code)})"
-        else:
-            how = self.how or f"ended with {'an unknown exit code' if code is None else f'exit code {code}'}"
+        then = "" if self.cause or doing is None else f" while environment {doing.env_id} was in its {doing.phase}"
+        return f"worker {self.worker}{self.location}, with {which}, {self.how_it_ended}{then}"
+
+    @property
+    def how_it_ended(self) -> str:
+        """How the worker ended, as text such as "was killed by signal 9 (SIGKILL)"."""
         if self.cause:
-            how = f"was killed, as {self.cause}"
-        elif self.doing is not None:
-            how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
-        return f"worker {self.worker}{self.location}, with {which}, {how}"
+            return f"was killed, as {self.cause}"
+        code = self.exitcode
+        if code is not None and code < 0:
+            return f"was killed by signal {-code} ({signal_name(-code)})"
+        return self.how or f"ended with {'an unknown exit code' if code is None else f'exit code {code}'}"
 
     def error(self, note: str = "") -> WorkerError:
         """Return the error to raise for the death. note: text to append to its description."""
@@ -319,10 +323,35 @@ def located(message: Message, first_worker: int, location: str) -> Message:
     return message._replace(worker=message.worker + first_worker, location=location)
 
 
-def crash_cause(info: Mapping[str, object]) -> str | None:
+class CrashCause(str):
+    """The text in ``info["restarted"]`` of a crash row: a failure's or a death's, with its parts as attributes.
+
+    env_id: the environment that raised, or that its worker was stepping or resetting when it died; None if that is
+    unknown. what: what that environment did, in words that do not depend on the worker. traceback: the exception's; ""
+    for a death.
+    """
+
+    env_id: int | None = None
+    what: str = ""
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, failure: Failed | Died) -> CrashCause:
+        """Return the cause of a crash by a failure or a death."""
+        cause = cls(failure.text)
+        if isinstance(failure, Failed):
+            cause.env_id, cause.traceback = failure.env_id, failure.remote_traceback
+            cause.what = f"raised in {failure.phase}: {failure.summary}"
+        elif failure.doing is not None:
+            cause.env_id = failure.doing.env_id
+            cause.what = f"ended its worker, which {failure.how_it_ended}, in its {failure.doing.phase}"
+        return cause
+
+
+def crash_cause(info: Mapping[str, object]) -> CrashCause | None:
     """Return the cause that the info of a crash row has; None for any other info, even one with a key "restarted"."""
     cause = info.get("restarted")
-    return cause if isinstance(cause, str) and info.keys() == {"env_id", "restarted"} else None
+    return cause if isinstance(cause, CrashCause) else None
 
 
 def signal_name(number: int) -> str:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from pufferlib.errors import PufferError, WorkerError
-from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Message, Ready, Reply
+from pufferlib.vectorization.core.messages import CrashCause, Died, Done, Failed, InfosMessage, Message, Ready, Reply
 from pufferlib.vectorization.core.step_watchdog import StepWatchdog
 from pufferlib.vectorization.driver.control import Control
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
@@ -136,7 +136,7 @@ class Dispatcher:
         env_id = failed.env_id
         refusal = "" if env_id is None else self._recovery.refusal([env_id])
         if env_id is not None and refusal is None:
-            self._crash([env_id], failed.text, env_id)
+            self._crash([env_id], CrashCause.of(failed))
             return
         self.errors.append(failed.error(refusal or ""))
         if env_id is not None:
@@ -157,31 +157,30 @@ class Dispatcher:
             except PufferError as error:  # no resources, or a task that cannot be sent to a spawned process
                 refusal = f"a new one cannot be started: {error}"
         if refusal is None:
-            self._crash(died.env_ids, died.text, at_fault, died=True)
+            self._crash(died.env_ids, CrashCause.of(died), died=True)
             return
         self.errors.append(died.error(refusal))
         for env_id in died.env_ids:
             self._recovery.lose(env_id, at_fault)
         self._infos.drop(self._scheduler.fail(died.env_ids, died=True))
 
-    def _crash(self, env_ids: Sequence[int], cause: str, at_fault: int | None, *, died: bool = False) -> None:
+    def _crash(self, env_ids: Sequence[int], cause: CrashCause, *, died: bool = False) -> None:
         """Record lost environments, which are made again by their next resets, and end their episodes with crash rows.
 
         If an action or reset of an environment is in flight, its crash rows are written now. If the environment waits
-        for an action, or its finished rows have not been received yet, crash rows answer its next action. at_fault: as
-        for ``Recovery.lose``.
+        for an action, or its finished rows have not been received yet, crash rows answer its next action.
         """
         recovery, scheduler = self._recovery, self._scheduler
         scheduler.held = True
         for env_id in env_ids:
-            recovery.lose(env_id, at_fault)
+            recovery.lose(env_id, cause.env_id)
         self.answer_by_crash(env_ids, cause, died=died)
         states = scheduler.states
         for env_id in env_ids:
             if env_id not in recovery.reset_due and states[env_id] in (READY, WAITING):
                 recovery.crash_due[env_id] = cause
 
-    def answer_by_crash(self, env_ids: Sequence[int], cause: str, *, died: bool = False) -> None:
+    def answer_by_crash(self, env_ids: Sequence[int], cause: CrashCause, *, died: bool = False) -> None:
         """Deliver crash rows for each of these lost environments that has an action or reset in flight.
 
         One info with the cause replaces such an environment's pending infos. Its next action is answered by a reset.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pufferlib.util.annotations import EnvCreator, Info
-from pufferlib.vectorization.core.messages import ResetOrder
+from pufferlib.vectorization.core.messages import CrashCause, ResetOrder
 from pufferlib.vectorization.core.plan import Seeds
 
 __all__ = ["Recovery"]
@@ -27,7 +27,7 @@ class Recovery:
     def __init__(self, num_envs: int, seeds: Seeds, *, on_error: str, max_restarts: int | None) -> None:
         self.seeds = seeds
         self.counts, self.failures, self.unexplained = [0] * num_envs, [0] * num_envs, [0] * num_envs
-        self.crash_due: dict[int, str] = {}
+        self.crash_due: dict[int, CrashCause] = {}
         self.reset_due: set[int] = set()
         self._unmade: set[int] = set()  # environments that are made again by their next reset
         self._first_seeds = {env_id: seeds[env_id] for env_id in range(num_envs)}  # of environments not reset yet
