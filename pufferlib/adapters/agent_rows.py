@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pufferlib.errors import CallError, SpaceError
+from pufferlib.errors import CallError, PlanError, SpaceError
 from pufferlib.util.annotations import Options, ResetSeed
 from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.core.vecenv import Failures
@@ -182,7 +182,7 @@ class AgentRows(VecEnv):
         envs, per_row = self._envs_of(env_ids)
         if isinstance(values, (list, tuple)):
             if len(values) != len(per_row):
-                raise CallError(f"{len(values)} values for {len(per_row)} rows; give one each, or one for all")
+                raise PlanError(f"{len(values)} values for {len(per_row)} rows; give one each, or one for all")
             values = [values[per_row.index(env_id)] for env_id in envs]
         self.vec.set_attr(name, values, env_ids=envs)
 

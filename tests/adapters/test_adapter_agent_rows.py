@@ -172,7 +172,7 @@ def test_rows_are_asked_and_set_by_number_and_reset_with_their_environment() -> 
         vec.reset(env_ids=[3, 4])
     with pytest.raises(pufferlib.CallError, match=r"\[6\] do not exist"):
         vec.get_attr("level", [6])
-    with pytest.raises(pufferlib.CallError, match="2 values for 6 rows"):
+    with pytest.raises(pufferlib.PlanError, match="2 values for 6 rows"):
         vec.set_attr("level", [1, 2])
     vec.close()
     assert vec.closed

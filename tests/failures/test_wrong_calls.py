@@ -163,6 +163,8 @@ CASES = [
          "2 environments are in flight, and a batch holds 4: recv could never return; send actions for more"),
     Case('vec.recv(timeout="1")', lambda vec: vec.recv(timeout="1"), pufferlib.PlanError,
          "timeout='1' is no number of seconds; use one, or None for no limit"),
+    Case('vec.recv(timeout=float("nan"))', lambda vec: vec.recv(timeout=float("nan")), pufferlib.PlanError,
+         "timeout=nan is no number of seconds; use one, or None for no limit"),
     Case("vec.send(actions) twice", twice, pufferlib.CallError,
          "the last batch has been answered already; call recv"),
     Case("vec.send(actions, env_ids=…) for one in flight", partial_twice, pufferlib.CallError,

@@ -256,6 +256,7 @@ def test_calls_out_of_order(vec: Any) -> None:
         (lambda vec: vec.reset(seed=[1, 2]), PlanError, "seed"),
         (lambda vec: vec.reset(seed=[1, 2, 3, 2**32]), PlanError, r"seeds \[4294967296\] are none for a kernel"),
         (lambda vec: vec.reset(seed=-3), PlanError, "seed=-3"),
+        (lambda vec: vec.recv(timeout="1"), PlanError, "timeout='1' is no number of seconds; use one, or None for no"),
         (lambda vec: vec.reset(env_ids=[4]), CallError, r"env_ids=\[4\] do not exist; use 0 to 3"),
         (lambda vec: vec.reset(env_ids=[1, 1]), CallError, r"env_ids names \[1\] more than once"),
         (lambda vec: vec.send(np.zeros(3, int), env_ids=[9]), CallError, r"env_ids=\[9\] do not exist"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "checked_limits",
     "checked_restarts",
     "checked_seconds",
+    "deadline_of",
     "env_creators",
     "misplaced",
     "options_per_env",
@@ -185,6 +187,17 @@ def checked_seconds(name: str, value: float | None) -> float | None:
     if not fine:
         raise PlanError(f"{name}={value!r} is impossible; use seconds, more than 0, or None for any time")
     return float(value)
+
+
+def deadline_of(timeout: float) -> float:
+    """Return the value of ``time.monotonic`` after which ``recv(timeout)`` gives up. Raises PlanError for no number."""
+    try:
+        deadline = time.monotonic() + timeout
+    except (TypeError, OverflowError):
+        deadline = math.nan
+    if math.isnan(deadline):
+        raise PlanError(f"timeout={timeout!r:.80} is no number of seconds; use one, or None for no limit")
+    return deadline
 
 
 def checked_restarts(on_error: str, max_restarts: int | None) -> tuple[str, int | None]:

@@ -25,6 +25,7 @@ from pufferlib.vectorization.core.arguments import (
     checked_ids,
     checked_limits,
     checked_restarts,
+    deadline_of,
     misplaced,
     options_per_env,
     require_known,
@@ -221,6 +222,8 @@ class CUDA(VecEnv):
         return last_ids
 
     def recv(self, timeout: float | None = None) -> Batch:
+        if timeout is not None:
+            deadline_of(timeout)  # refuses what the other backends refuse
         block = self._queue.receive(self._debug)
         self._batch = batch = block.batch(copied=self._copy, as_arrays=self._as_arrays)
         return batch

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
+from pufferlib.errors import CallError, ClosedError, PufferError, RecvTimeout
 from pufferlib.layout.action_values import ActionValues, checked_actions
 from pufferlib.telemetry.timeline import Timeline
 from pufferlib.util.annotations import EnvCreator, Options, ResetSeed
-from pufferlib.vectorization.core.arguments import checked_ids, options_per_env
+from pufferlib.vectorization.core.arguments import checked_ids, deadline_of, options_per_env
 from pufferlib.vectorization.core.backend import CLOSE_S, Remote
 from pufferlib.vectorization.core.batch import Batch, Batches
 from pufferlib.vectorization.core.call_errors import (
@@ -267,10 +267,7 @@ class WorkerVecEnv(VecEnv):
         scheduler.held = recovery.pending
 
     def recv(self, timeout: float | None = None) -> Batch:
-        try:
-            deadline = None if timeout is None else time.monotonic() + timeout
-        except TypeError:
-            raise PlanError(f"timeout={timeout!r} is no number of seconds; use one, or None for no limit") from None
+        deadline = None if timeout is None else deadline_of(timeout)
         fast_path = self._fast_path
         if fast_path is not None and not self._errors:
             try:
