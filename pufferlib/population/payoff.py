@@ -78,8 +78,9 @@ class PayoffTable:
         self.exact = np.pad(self.exact, padding)
 
     def replace(self, seat: int, policy: int, other: int) -> None:
-        """Replace a policy in a seat's population, such as a learner with its frozen copy. The cells keep their values.
+        """Replace a policy in a seat's population, such as a learner with its frozen copy.
 
+        The cells keep their values, and the batches that they have counted do not count again.
         Raises PlanError if ``policy`` is not in the population, or ``other`` already is.
         """
         index, indices = self._index(seat, policy), self._indices(seat)
@@ -88,10 +89,15 @@ class PayoffTable:
         del indices[policy]
         indices[other] = index
         self.populations[seat][index] = other
+        self._counted_batches = {
+            ((*matchup[:seat], other, *matchup[seat + 1 :]) if matchup[seat] == policy else matchup, batch_id)
+            for matchup, batch_id in self._counted_batches
+        }
 
     def clear(self, seat: int, policy: int) -> None:
         """Empty the cells of a seat's policy, for example because a learner's weights have changed.
 
+        Batches with the names of those that these cells have counted count as new ones.
         Raises PlanError if the policy is not in the seat's population.
         """
         index = self._index(seat, policy)
@@ -101,6 +107,9 @@ class PayoffTable:
         self.wins[(slice(None), slice(None), *cells)] = np.nan
         self.counts[cells] = 0
         self.exact[cells] = False
+        self._counted_batches = {
+            (matchup, batch_id) for matchup, batch_id in self._counted_batches if matchup[seat] != policy
+        }
 
     def _indices(self, seat: int) -> dict[int, int]:
         """Return the index of each policy of a seat, by policy id. Raises PlanError if the table has no such seat."""

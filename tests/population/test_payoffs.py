@@ -113,6 +113,16 @@ def test_a_table_grows_around_what_is_known_and_is_read_again(tmp_path: Path) ->
         table.update((2, 1), "c", [[0.0, 0.0]])
 
 
+def test_batches_count_once_in_a_cell_until_it_is_cleared() -> None:
+    table, batch = PayoffTable(2, [[0, 1], [2]]), [[1.0, -1.0]]
+    assert table.update((0, 2), "a", batch) and table.update((1, 2), "a", batch)
+    table.replace(0, 1, 3)
+    assert not table.update((3, 2), "a", batch)
+    table.clear(0, 3)
+    assert table.update((3, 2), "a", batch) and not table.update((0, 2), "a", batch)
+    assert table.counts.tolist() == [[1], [1]]
+
+
 @pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_an_evaluator_plays_what_is_missing_and_nothing_else(backend: str) -> None:
     table = PayoffTable(2, [[0, 1, 2], [3, 1]])
