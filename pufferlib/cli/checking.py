@@ -61,8 +61,7 @@ def check(arguments: list[str]) -> int:
     with cleared(console):
         report, ended, stack, printed = check_isolated(
             options.env,
-            env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.kwargs(),
+            **options.arguments(),
             num_steps=options.num_steps,
             seed=options.seed,
             only=options.only or None,

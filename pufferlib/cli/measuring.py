@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pufferlib.cli.options import Autotune, Bench, keywords, typed
+from pufferlib.cli.options import Autotune, Bench, typed
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import cleared, file_name, new_console, passing
 from pufferlib.errors import MissingExtra
@@ -45,8 +45,7 @@ def bench(arguments: list[str]) -> int:
             seconds=options.seconds,
             repeats=options.repeats,
             seed=options.seed,
-            env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.kwargs(),
+            **options.arguments(),
             device=options.device,
             profile=options.profile,
             after=lambda repeat, backend: passing(console, f"{next(turn_counter)} of {num_turns} turns …"),
@@ -135,8 +134,7 @@ def autotune(arguments: list[str]) -> int:
             batch_size=options.batch_size,
             learner_s=options.learner_s,
             seed=options.seed,
-            env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.kwargs(),
+            **options.arguments(),
             after=after,
         )
     console.print(drawn(plan.table))

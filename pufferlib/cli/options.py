@@ -17,6 +17,7 @@ __all__ = [
     "Autotune",
     "Bench",
     "Check",
+    "EnvOptions",
     "Envs",
     "Eval",
     "LeaguePlay",
@@ -72,13 +73,23 @@ class Wrap:
 
 
 @dataclass(frozen=True)
-class Check:
-    """Play an environment at random, many times, and report its faults."""
+class EnvOptions:
+    """The environment that a command makes, and its arguments."""
 
     env: str
     env_kwargs: tuple[str, ...] = ()
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments env_kwargs and wrap_kwargs of ``make``. Raises PlanError if they cannot be parsed."""
+        return {"env_kwargs": keywords(self.env_kwargs), "wrap_kwargs": self.wrap.kwargs()}
+
+
+@dataclass(frozen=True)
+class Check(EnvOptions):
+    """Play an environment at random, many times, and report its faults."""
+
     num_steps: int = 1000
     """number of random steps in the long rollout"""
     seed: int = 0
@@ -100,13 +111,9 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(EnvOptions):
     """Measure steps per second on each backend, in turns, and name the best one."""
 
-    env: str
-    env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value"""
-    wrap: Wrap = Wrap()
     backends: tuple[str, ...] = ("serial", "multiprocessing", "pool")
     """also ray and cuda"""
     num_envs: int | None = None
@@ -127,13 +134,9 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Autotune:
+class Autotune(EnvOptions):
     """Find the fastest plan (backend, environments, workers, batch) within a budget, and explain it."""
 
-    env: str
-    env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value"""
-    wrap: Wrap = Wrap()
     budget: float = 30.0
     """seconds that the search may take"""
     max_memory: str | None = None
@@ -152,17 +155,13 @@ class Autotune:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(EnvOptions):
     """Play environments at random and save the trajectories in a file, for `puffer replay`."""
 
-    env: str
     save: str | None = None
     """the file; default: the environment's name with .npz, in the current folder"""
     overwrite: bool = False
     """replace an existing file"""
-    env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value"""
-    wrap: Wrap = Wrap()
     num_envs: int = 4
     num_steps: int = 1000
     """steps of each environment"""
@@ -371,7 +370,7 @@ class Envs:
     env: str = ""
 
 
-def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
+def typed(options: EnvOptions, *more: str, without: Collection[str] = ()) -> str:
     """Return the arguments of a command line, quoted for a shell: the environment, ``more``, and flags.
 
     The flags are the --wrap flags and the --env-kwargs that ``options`` sets. without: the --wrap flags to leave out.
