@@ -74,8 +74,8 @@ class FusedPolicy:
 
     actor: its policy is an MLP, or a class of yours that inherits MLP's ``forward`` and whose ``actor`` and ``critic``
     are networks that ``FusedLearner`` takes. advice: the end of the message if they are not. num_threads, settings: as
-    for ``FusedLearner`` and its ``Settings``. Attribute learner: the FusedLearner. Changes of the torch weights take
-    effect with ``load_state_dict``.
+    for ``FusedLearner`` and its ``Settings``. Attribute learner: the FusedLearner, whose threads end with ``close``, or
+    once nothing refers to this object any more. Changes of the torch weights take effect with ``load_state_dict``.
 
     Raises PlanError for other policies, and the errors of ``FusedLearner``.
     """
@@ -172,6 +172,10 @@ class FusedPolicy:
         self.learner.load()
         for name in MOMENTS:
             getattr(self.learner, name)[:] = state[name].numpy()
+
+    def close(self) -> None:
+        """End the learner's threads and free its memory; the torch networks keep the weights of the last update."""
+        self.learner.close()
 
     def _features(self, observations: Tensor) -> Any:
         return self._policy.read(observations).contiguous().numpy()

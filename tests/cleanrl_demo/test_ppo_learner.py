@@ -21,7 +21,7 @@ from cleanrl_demo import ppo
 from cleanrl_demo.ppo import Config, resume, train
 from cuda_ext.learner import library
 from ocean.suite.tasks import tasks
-from pufferlib.errors import KernelError, PlanError
+from pufferlib.errors import ClosedError, KernelError, PlanError
 from pufferlib.models import MLP, load_policy
 from pufferlib.population import Mixture, PolicyPool
 from pufferlib.population.games import GameEnv
@@ -245,3 +245,15 @@ def test_torch_is_the_default() -> None:
     with pufferlib.make("ocean/squared", backend="serial", num_envs=1) as vec:
         origin = pufferlib.models.Origin()
         assert isinstance(ppo.make_learner(vec, origin, config(learner="torch")).optimizer, torch.optim.Adam)
+
+
+def test_closing_ends_the_learner_and_keeps_the_weights() -> None:
+    with pufferlib.make("ocean/squared", backend="serial", num_envs=1) as vec:
+        learner = ppo.make_learner(vec, pufferlib.models.Origin(), config())
+        observations = torch.as_tensor(vec.reset()[0])
+    learner.optimizer(observations)
+    for _ in range(2):
+        learner.optimizer.close()
+    with pytest.raises(ClosedError, match="this learner is closed"):
+        learner.optimizer(observations)
+    assert not learner.actor.policy.log_std.isnan().any() and learner.optimizer.state_dict()["means"].shape
