@@ -64,6 +64,8 @@ def train(env_name: str, args: Any = None, vecenv: Any = None, policy: Any = Non
         trainer = PuffeRL({**args["train"], "env": env_name}, vecenv, policy, logger)
     except BaseException:
         vecenv.close()
+        if logger is not None:
+            logger.close()
         raise
     logs_kept = []
     try:
@@ -77,8 +79,7 @@ def train(env_name: str, args: Any = None, vecenv: Any = None, policy: Any = Non
         logs_kept.append(trainer.mean_and_log())
         trainer.print_dashboard()
     finally:
-        model_path = trainer.close()
-    trainer.logger.close(model_path)
+        trainer.logger.close(trainer.close())
     return logs_kept
 
 

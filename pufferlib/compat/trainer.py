@@ -107,6 +107,7 @@ class PuffeRL:
         self.msg = ""
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._is_open = True
+        self._saved: Path | None = None  # by this trainer: a run with the same id may have left files
         self.start_time = self.last_log_time = time.time()
         vecenv.async_reset(config["seed"])
 
@@ -305,6 +306,7 @@ class PuffeRL:
             advantages = self._advantages()
             segments, weights = prioritized(advantages, self.minibatch_segments, alpha, beta)
             if not counts[segments].any():
+                self._step_after(minibatch)
                 continue
             rows = self._rollout["observations"][segments.to(self._rollout["observations"].device)].to(device)
             actions = self._rollout["actions"][segments]
@@ -330,14 +332,18 @@ class PuffeRL:
             terms = {"policy_loss": losses.policy, "value_loss": losses.value, "entropy": entropy, **losses.metrics}
             for name, term in terms.items():
                 totals[name] += float(term.detach()) / self.total_minibatches
-            if (minibatch + 1) % self.accumulate_minibatches == 0:
-                torch.nn.utils.clip_grad_norm_(self.uncompiled_policy.parameters(), config["max_grad_norm"])
-                self.optimizer.step()
-                self.optimizer.zero_grad()
+            self._step_after(minibatch)
         errors = self._advantages()[counts]
         variance = float((errors + values[counts]).var(correction=0)) if len(errors) else 0.0
         unexplained = float(errors.var(correction=0)) / variance if variance else math.nan
         return {**totals, "explained_variance": 1 - unexplained}
+
+    def _step_after(self, part: int) -> None:
+        """Take a step of the optimizer if this part of a minibatch is its last. part: its number in this update."""
+        if (part + 1) % self.accumulate_minibatches == 0:
+            torch.nn.utils.clip_grad_norm_(self.uncompiled_policy.parameters(), self.config["max_grad_norm"])
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
     def _advantages(self) -> Tensor:
         rollout, config = self._rollout, self.config
@@ -409,7 +415,7 @@ class PuffeRL:
         folder = Path(self.config["data_dir"]) / str(self.logger.run_id)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"model_{self.epoch:06d}.pt"
-        if path.exists():
+        if path == self._saved and path.exists():
             return str(path)
         torch.save(self.uncompiled_policy.state_dict(), path)
         state = {
@@ -423,6 +429,7 @@ class PuffeRL:
         temporary = folder / "trainer_state.pt.tmp"
         torch.save(state, temporary)
         temporary.replace(folder / "trainer_state.pt")
+        self._saved = path
         return str(path)
 
     def close(self) -> str:

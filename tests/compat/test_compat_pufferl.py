@@ -274,6 +274,24 @@ def test_large_minibatches_are_computed_in_parts(settings: Any) -> None:
     trainer.close()
 
 
+def test_a_part_of_a_minibatch_without_actions_to_learn_from_leaves_the_step(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(settings(max_minibatch_size=16), pufferlib.vector.make(cue, num_envs=8, backend="Serial"))
+    drawn = iter([[2, 3], [4, 5], [6, 7], [0, 1]])
+    monkeypatch.setattr(
+        "pufferlib.compat.trainer.prioritized", lambda *_: (torch.tensor(next(drawn)), torch.ones(2, 1))
+    )
+    steps: list[int] = []
+    trainer.optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    trainer.evaluate()
+    trainer.masks[:2] = False
+    trainer.train()
+    assert len(steps) == 1
+    assert all(part.grad is None for part in trainer.policy.parameters())
+    trainer.close()
+
+
 def test_bfloat16_and_observations_on_the_host(settings: Any) -> None:
     vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
     trainer = trainer_of(settings(precision="bfloat16", cpu_offload=True, bptt_horizon="auto", batch_size=64), vecenv)
@@ -346,6 +364,15 @@ def test_a_checkpoint_restores_weights_and_optimizer(settings: Any, tmp_path: Pa
         trainer.evaluate()
 
 
+def test_files_of_an_earlier_run_with_this_id_are_replaced(settings: Any, tmp_path: Path) -> None:
+    trainer = trainer_of(settings(), pufferlib.vector.make(cue, num_envs=8, backend="Serial"))
+    trainer.logger.run_id = "7"  # as loggers give to a run that is continued
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/model_000000.pt").write_bytes(b"another")
+    weights = torch.load(trainer.close(), weights_only=True)
+    assert all(torch.equal(value, weights[name]) for name, value in trainer.policy.state_dict().items())
+
+
 def test_advantages_are_written_in_place() -> None:
     from pufferlib.training.vtrace import vtrace_advantages
 
@@ -403,6 +430,19 @@ def test_train_runs_an_environment_by_name_with_an_lstm(tmp_path: Path, monkeypa
     with pytest.raises(pufferlib.APIUsageError, match="has no"):
         args["train"]["data_dir"] = str(tmp_path / "nothing")
         pufferl.load_policy(args, SimpleNamespace(driver_env=one()))
+
+
+@pytest.mark.parametrize("changes", [{}, {"precision": "float8"}])
+def test_a_training_that_fails_closes_its_logger(changes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args, closed = small_args(tmp_path), []
+    args["train"].update(changes)
+    logger = pufferl.NoLogger(args)
+    monkeypatch.setattr(logger, "close", closed.append if not changes else lambda: closed.append(None))
+    monkeypatch.setattr(pufferl.PuffeRL, "evaluate", lambda self: self.stopped)  # an AttributeError
+    with pytest.raises((AttributeError, pufferlib.APIUsageError)):
+        pufferl.train("classic/cartpole", args, logger=logger)
+    (path,) = closed
+    assert (path is None) == bool(changes) and (path is None or Path(path).exists())
 
 
 def test_torchrun_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
