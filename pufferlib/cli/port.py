@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +45,9 @@ def port(arguments: list[str]) -> int:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with tokenize.open(path) as file:  # in the encoding that the file declares
+            return file.read()
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} cannot be read ({error}); name Python files") from error
 
 
@@ -57,8 +59,9 @@ def uses_of(program: str, file: str = "the program") -> list[Use]:
     """
     try:
         tree = ast.parse(program)
-    except SyntaxError as error:
-        raise PlanError(f"{file}: line {error.lineno} is no Python ({error.msg}); name Python files") from error
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes, before Python 3.12
+        line, reason = getattr(error, "lineno", 1), getattr(error, "msg", error)
+        raise PlanError(f"{file}: line {line} is no Python ({reason}); name Python files") from error
     replacements = _replacements()
     modules = {ROOT, *(name.rpartition(".")[0] for name in replacements)}
     aliases: dict[str, str] = {}

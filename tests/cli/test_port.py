@@ -70,6 +70,18 @@ def test_files_that_are_no_programs_are_named(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "old.py").write_text("print 3\n")
     assert main(["port", str(tmp_path / "old.py")]) == 1
     assert "old.py: line 1 is no Python" in capsys.readouterr().err
+    (tmp_path / "zeros.py").write_bytes(b"import pufferlib\0")
+    assert main(["port", str(tmp_path / "zeros.py")]) == 1
+    assert " is no Python (source code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("head", "encoding"), [("", "utf-8-sig"), ("# coding: latin-1\n", "latin-1")])
+def test_programs_are_read_in_their_encoding(
+    head: str, encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_text(f"{head}import pufferlib.vector  # é\npufferlib.vector.make", encoding=encoding)
+    assert main(["port", str(tmp_path / "a.py")]) == 0
+    assert "1 uses of PufferLib, 0 of them" in capsys.readouterr().out
 
 
 def test_the_table_has_names_of_theirs_alone() -> None:
