@@ -164,7 +164,7 @@ class Filming:
                 now = self.vec.restarts
                 if now == before:
                     raise
-                env_ids = [env_id for env_id in env_ids if now[env_id] == before[env_id]]
+                env_ids, before = [env_id for env_id in env_ids if now[env_id] == before[env_id]], now
         return {}
 
     def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import pufferlib
 from cleanrl_demo.ppo import Config, train
-from pufferlib.errors import MissingExtra, PlanError
+from pufferlib.errors import CallError, MissingExtra, PlanError
 from pufferlib.evaluation.run import derived_seeds
 from pufferlib.training import film as film_module
 from pufferlib.training.evaluation import Subject, evaluate, play
@@ -147,6 +147,23 @@ def test_an_episode_that_comes_to_nothing_has_no_film(backend):
             vec.send(act(batch))
         assert vec.restarts[0] > 2
     assert {env_id for env_id, _ in films} == {2} and all(len(film) == 6 for _, film in films)
+
+
+def test_an_environment_that_cannot_be_drawn_is_an_error_also_after_a_workers_death(monkeypatch):
+    def refuse(env_ids):
+        asked.append(env_ids)
+        if len(asked) == 1:
+            vec._recovery.counts[0] += 1  # as if its worker died meanwhile
+        assert len(asked) < 9
+        raise CallError("no picture")
+
+    asked = []
+    with pictured(backend="serial") as vec:
+        filming = Filming(vec, (0, 2), lambda env_id: True, lambda env_id, film: None)
+        monkeypatch.setattr(vec, "render", refuse)
+        with pytest.raises(CallError, match="no picture"):
+            evaluate(vec, random_actor(vec), 8, seed=1, see=filming.see)
+    assert asked == [[0, 2], [2]]
 
 
 def test_what_is_not_filmed_is_not_drawn(monkeypatch):
