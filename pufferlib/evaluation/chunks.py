@@ -29,7 +29,7 @@ class ChunkedPolicy:
     def __init__(self, predict: Callable[[PolicyBatch], Any], num_steps: int | None = None) -> None:
         if num_steps is not None and num_steps < 1:
             raise PlanError(f"num_steps={num_steps} is impossible; use 1 or more, up to the length of a chunk")
-        self._predict, self._num_steps = predict, num_steps
+        self.predict, self.num_steps = predict, num_steps
         self._chunks: dict[int, tuple[Array, ...]] = {}  # by env_id: what is left of its chunk, (agents, steps, …)
         self._num_played: dict[int, int] = {}  # by env_id: how many actions of its chunk
 
@@ -42,7 +42,7 @@ class ChunkedPolicy:
             if step == 0 or self._is_used(env_id)
         ]
         if due:
-            predicted: Any = as_numpy(self._predict(batch))
+            predicted: Any = as_numpy(self.predict(batch))
             self._joined = isinstance(predicted, tuple)
             parts = tuple(np.asarray(part) for part in (predicted if self._joined else (predicted,)))
             self._require_chunks(parts, len(batch.agent_ids))
@@ -58,10 +58,10 @@ class ChunkedPolicy:
 
     def _is_used(self, env_id: int) -> bool:
         chunks = self._chunks.get(env_id)
-        return chunks is None or self._num_played[env_id] >= (self._num_steps or chunks[0].shape[1])
+        return chunks is None or self._num_played[env_id] >= (self.num_steps or chunks[0].shape[1])
 
     def _require_chunks(self, parts: tuple[Array, ...], num_rows: int) -> None:
         for part in parts:
-            if part.ndim < 2 or len(part) != num_rows or part.shape[1] < (self._num_steps or 1):
-                needs = f"({num_rows}, {self._num_steps or '1 or more'}, …)"
+            if part.ndim < 2 or len(part) != num_rows or part.shape[1] < (self.num_steps or 1):
+                needs = f"({num_rows}, {self.num_steps or '1 or more'}, …)"
                 raise ActionError(f"the policy returned chunks of shape {part.shape}; they need {needs}")

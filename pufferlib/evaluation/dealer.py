@@ -261,15 +261,16 @@ class Dealer:
             return
         results = self.results
         self._queue.finish(episode)
-        results.endings[episode], results.lengths[episode] = ending, self._steps[slot]
+        results.lengths[episode] = self._steps[slot]
         results.seconds[episode] = time.perf_counter() - self._begun_s[slot]
-        self.num_finished += 1
         if ending != FAILED:
             results.returns[episode] = self._returns[slot]
             for name, values in self._infos[slot].items():
                 results.infos[name][episode] = values
-            if self._done is not None:
-                self._done(episode)
+        results.endings[episode] = ending  # after all else: Ctrl-C leaves no ending without its results
+        self.num_finished += 1
+        if ending != FAILED and self._done is not None:
+            self._done(episode)
 
     def _retry(self, slot: int, cause: str) -> bool:
         """Begin a slot's episode again after a failure; return False if it has failed too often and is given up."""

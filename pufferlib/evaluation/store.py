@@ -10,6 +10,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from pufferlib.errors import PlanError
+from pufferlib.evaluation.chunks import ChunkedPolicy
 
 if TYPE_CHECKING:
     from pufferlib.evaluation.rules import Results, Rules
@@ -197,9 +199,16 @@ def decoded(value: Any) -> Any:
 
 
 def fingerprint(policy: Any) -> str:
-    """Return a text that tells policies apart: a function's name, or a digest of the weights of a network."""
+    """Return a text that tells policies apart: a function's name, or a digest of the weights of a network.
+
+    A partial function and a ChunkedPolicy have the text of the function inside, and their arguments.
+    """
     if isinstance(policy, str):
         return policy
+    if isinstance(policy, partial):
+        return f"partial of {fingerprint(policy.func)} {described([policy.args, policy.keywords])}"
+    if isinstance(policy, ChunkedPolicy):
+        return f"chunks of {fingerprint(policy.predict)}, {policy.num_steps} steps each"
     weights = None
     for owner in (policy, getattr(policy, "policy", None)):
         if weights is None and owner is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from mock_envs import HashEnv
 
 import pufferlib
 from pufferlib.errors import PlanError
-from pufferlib.evaluation import EvaluationInterrupted, PolicyBatch, uniforms
-from pufferlib.evaluation.store import decoded, encoded
+from pufferlib.evaluation import ChunkedPolicy, EvaluationInterrupted, PolicyBatch, uniforms
+from pufferlib.evaluation.rules import Results
+from pufferlib.evaluation.store import decoded, encoded, fingerprint
 
 pytestmark = pytest.mark.beside
 
@@ -108,6 +110,28 @@ def test_ctrl_c_returns_what_was_finished(tmp_path: Path) -> None:
         assert pufferlib.evaluate(HashEnv, noisy, backend=backend, save=tmp_path / backend, **how) == expected
 
 
+class Interrupted(np.ndarray[Any, Any]):
+    """An array of the episodes' returns in which Ctrl-C prevents that of the third episode."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index == 2:
+            raise KeyboardInterrupt
+        super().__setitem__(index, value)
+
+
+def test_ctrl_c_between_two_results_of_an_episode_leaves_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(rules: Any, num_agents: int) -> Results:
+        results = make_results(rules, num_agents)
+        results.returns = results.returns.view(Interrupted)
+        return results
+
+    make_results = Results.of
+    monkeypatch.setattr(Results, "of", of)
+    with pytest.raises(EvaluationInterrupted) as stopped:
+        pufferlib.evaluate(HashEnv, noisy, backend="serial", seeds=range(9), num_envs=1)
+    assert stopped.value.episodes.seeds.tolist() == [0, 1] and np.isfinite(stopped.value.episodes.returns).all()
+
+
 class Levels(HashEnv):
     """Becomes harder after every three episodes."""
 
@@ -187,6 +211,13 @@ def test_a_file_of_another_evaluation_is_refused(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match="has no results of pufferlib.evaluate"):
             pufferlib.evaluate(HashEnv, noisy, **{**how, "save": tmp_path / "b"})
         assert (tmp_path / "b").read_text() == text
+
+
+def test_policies_of_other_functions_and_arguments_are_told_apart() -> None:
+    policies = [noisy, np.zeros, partial(noisy, 1), partial(noisy, 2), partial(noisy, k=[1]), partial(np.zeros, 1)]
+    policies += [ChunkedPolicy(noisy), ChunkedPolicy(noisy, 3), ChunkedPolicy(np.zeros), ChunkedPolicy(policies[2])]
+    assert len({fingerprint(policy) for policy in policies}) == len(policies)
+    assert fingerprint(ChunkedPolicy(noisy)) == fingerprint(ChunkedPolicy(noisy))
 
 
 def test_infos_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
