@@ -1,7 +1,8 @@
-"""Count, for readers of the source tree, the files and functions on the path of a step, bare Any, and long files.
+"""Count, for readers of the source tree, what is on the path of a step, bare Any, long files, and lines.
 
-    python -m benchmarks.source_tree                    this tree
-    python -m benchmarks.source_tree --tree FOLDER      a checkout of another revision, built in place
+    python -m benchmarks.source_tree                        this tree
+    python -m benchmarks.source_tree --tree FOLDER          a checkout of another revision, built in place
+    python -m benchmarks.source_tree --lines REVISION …     only lines, of revisions of this repository
 
 Prints Markdown. It counts the functions of pufferlib that `sys.setprofile` sees between `send` and the return of
 `recv`, in the parent and in the worker. It sees no compiled functions; the portable path is entirely in Python.
@@ -12,11 +13,14 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import tarfile
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +29,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 NUM_STEPS = 20
 LONG = 400  # lines of a file
+SOURCES = (".py", ".pyx", ".pxd", ".pyi", ".h", ".cuh")
+TRAINERS = ("cleanrl_demo", "pufferlib.training")
 BESIDE_THE_WAY = ("emulation", "layout", "layout.py", "leaves.py", "pack.py", "unpack.py")  # reported separately
 
 
@@ -33,7 +39,11 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to look at")
     parser.add_argument("--list", action="store_true", help="name the functions, too")
     parser.add_argument("--trace", choices=("plain", "infos"), help=argparse.SUPPRESS)
+    parser.add_argument("--lines", nargs="+", metavar="REVISION", help="only count lines, of each revision")
     options = parser.parse_args()
+    if options.lines:
+        print(*line_table(options.lines), sep="\n")
+        return
     tree = options.tree.resolve()
     if options.trace:
         print(json.dumps(traced(tree, infos=options.trace == "infos")))
@@ -152,6 +162,59 @@ def size_table(tree: Path) -> Iterable[str]:
             f"| {package} | {len(files)} | {len(long)} | {count} in {fullest.relative_to(tree)} | {len(annotations)} "
             f"| {bare} ({share}) |"
         )
+
+
+def line_table(revisions: Sequence[str]) -> Iterable[str]:
+    """Yield a table of ``line_counts`` with a column for each revision."""
+    columns = []
+    for revision in revisions:
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=True).stdout
+        with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(archive)) as file:
+            file.extractall(folder, filter="data")
+            columns.append(line_counts(Path(folder)))
+    yield f"| | {' | '.join(f'`{revision}`' for revision in revisions)} |"
+    yield "|---" * (1 + len(revisions)) + "|"
+    for name in columns[0]:
+        yield f"| {name} | {' | '.join(column[name] for column in columns)} |"
+
+
+def line_counts(tree: Path) -> dict[str, str]:
+    """Return the numbers of lines in a tree, as text by what is counted."""
+    results = tree / "benchmarks" / "results"
+    sources = [path for path in tree.rglob("*") if path.suffix in SOURCES and results not in path.parents]
+    raw_files = [path for path in results.rglob("*") if path.is_file()]
+    modules = [*(tree / "pufferlib" / "population").glob("*.py")]
+    script = tree / "cleanrl_demo" / "ppo.py"
+    shared = shared_files(tree, script)
+    return {
+        "lines of programs": f"{num_lines(sources):,}",
+        "lines of raw results": f"{num_lines(raw_files):,}",
+        "`pufferlib/population`, without `games`": f"{len(modules)} files, {num_lines(modules):,} lines",
+        "`ppo.py`": f"{num_lines([script]):,} lines",
+        "the trainers' modules from which it imports": f"{len(shared)} files, {num_lines(shared):,} lines",
+    }
+
+
+def num_lines(paths: Iterable[Path]) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in paths)
+
+
+def shared_files(tree: Path, script: Path) -> list[Path]:
+    """Return the files of TRAINERS that define what a script imports, also through a package's ``__init__``."""
+    files = set[Path]()
+    for module, name in imported(script):
+        if module.startswith(TRAINERS):
+            path = tree / module.replace(".", "/")
+            package = path / "__init__.py"
+            origins = {part: origin for origin, part in imported(package)} if package.exists() else {}
+            files.add((tree / origins.get(name, module).replace(".", "/")).with_suffix(".py"))
+    return sorted(files)
+
+
+def imported(path: Path) -> list[tuple[str, str]]:
+    """Return (module, name) of each name that a file imports with ``from``."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    return [(node.module or "", item.name) for node in nodes for item in node.names]
 
 
 def annotations_of(path: Path) -> Iterable[ast.expr]:
