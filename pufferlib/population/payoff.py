@@ -80,7 +80,7 @@ class PayoffTable:
     def replace(self, seat: int, policy: int, other: int) -> None:
         """Replace a policy in a seat's population, such as a learner with its frozen copy.
 
-        The cells keep their values, and the batches that they have counted do not count again.
+        The cells keep their values, and their batches stay counted.
         Raises PlanError if ``policy`` is not in the population, or ``other`` already is.
         """
         index, indices = self._index(seat, policy), self._indices(seat)
@@ -97,7 +97,7 @@ class PayoffTable:
     def clear(self, seat: int, policy: int) -> None:
         """Empty the cells of a seat's policy, for example because a learner's weights have changed.
 
-        Batches with the names of those that these cells have counted count as new ones.
+        Their batches are forgotten: a batch with an earlier batch_id is new.
         Raises PlanError if the policy is not in the seat's population.
         """
         index = self._index(seat, policy)
