@@ -25,6 +25,7 @@ docs/population.md shows how to use these. ``pip install "pufferlib[games]"`` in
 with actors also needs ``pufferlib[ray]``.
 """
 
+from pufferlib.population.games.exact_oracle import ExactOracle
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.learner_view import LearnerView
@@ -47,7 +48,6 @@ from pufferlib.population.playing import Evaluator
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.ratings import Rated, Rating, Ratings, Standing, rate_table, standings
 from pufferlib.population.response_oracles import (
-    ExactOracle,
     ImprovingOracle,
     Iteration,
     Oracle,

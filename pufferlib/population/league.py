@@ -23,6 +23,7 @@ import numpy as np
 
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
+from pufferlib.population.games.exact_oracle import ExactOracle
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import MAX_NODES
 from pufferlib.population.games.trees import load_game
@@ -31,7 +32,7 @@ from pufferlib.population.matchmaking import Mixture, Seat, product
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.playing import Evaluator
 from pufferlib.population.pool import INDEX, PolicyPool
-from pufferlib.population.response_oracles import Evaluate, ExactOracle, Iteration, Oracle, psro
+from pufferlib.population.response_oracles import Evaluate, Iteration, Oracle, psro
 from pufferlib.population.task_queue import Coordinator
 from pufferlib.util.files import written_whole
 
