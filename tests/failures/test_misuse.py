@@ -23,7 +23,8 @@ from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.vectorization.core.messages import Died, Failed, failure_texts
+from pufferlib.vectorization.core.failure_summaries import failure_texts
+from pufferlib.vectorization.core.messages import Died, Failed
 
 pytestmark = pytest.mark.beside
 

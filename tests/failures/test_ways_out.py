@@ -14,7 +14,8 @@ import pufferlib
 from pufferlib import vectorization
 from pufferlib.errors import PlanError, RegistryError, SpaceError, WorkerError
 from pufferlib.vectorization.core import arguments
-from pufferlib.vectorization.core.messages import MOST_CAUSES, Failed, summary_of
+from pufferlib.vectorization.core.failure_summaries import MOST_CAUSES, summary_of
+from pufferlib.vectorization.core.messages import Failed
 from pufferlib.vectorization.core.plan import AUTORESET_MODES, checked_mode
 
 pytestmark = pytest.mark.beside

@@ -31,6 +31,7 @@ from pufferlib.vectorization.core.call_errors import (
     not_waiting_error,
     too_few_in_flight_error,
 )
+from pufferlib.vectorization.core.failure_summaries import failure_texts, summary_of
 from pufferlib.vectorization.core.infos import Infos
 from pufferlib.vectorization.core.messages import (
     EnvSpec,
@@ -38,8 +39,6 @@ from pufferlib.vectorization.core.messages import (
     Request,
     Reset,
     ResetOrder,
-    failure_texts,
-    summary_of,
 )
 from pufferlib.vectorization.core.plan import Plan, available_cpus, reset_seeds
 from pufferlib.vectorization.core.sharing import Claims
