@@ -107,6 +107,7 @@ class NeptuneLogger:
 
     def download(self) -> str:
         """Download the run's last checkpoint, and return its path."""
-        folder = Path("artifacts")
+        folder = Path("artifacts", self.run_id)  # where no other run's files are
+        folder.mkdir(parents=True, exist_ok=True)
         self.neptune["model"].download(destination=str(folder))
         return str(max(folder.iterdir()))

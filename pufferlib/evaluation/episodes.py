@@ -17,6 +17,7 @@ from pufferlib.evaluation.parameters import BootstrapParameters
 from pufferlib.evaluation.plot import plot
 from pufferlib.evaluation.statistics import Estimate, Profile, Scores
 from pufferlib.util.annotations import Array
+from pufferlib.util.files import written_whole
 from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 
@@ -215,8 +216,8 @@ class Episodes(_Statistics):
             yield {**row, "infos": {name: _plain(values[index]) for name, values in self.infos.items()}}
 
     def to_json(self, path: str | os.PathLike[str]) -> None:
-        """Write ``rows`` to a file, one line of JSON per episode. path: the file, which is replaced if it exists."""
-        with open(path, "w", encoding="utf-8") as file:
+        """Write ``rows`` to a file, one line of JSON per episode. path: replaced, once all is written, if it exists."""
+        with written_whole(path) as part, open(part, "w", encoding="utf-8") as file:
             for row in self.rows():
                 file.write(json.dumps(row, allow_nan=False) + "\n")
 

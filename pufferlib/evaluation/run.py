@@ -208,9 +208,8 @@ def play_in(
 ) -> Episodes:
     """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
 
-    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. env_tasks: by default, zeros.
-    env_tasks,
-    see, after: as for Dealer. store: where to store finished episodes; those in it are not played.
+    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. env_tasks, see, after: as for
+    Dealer; env_tasks are zeros by default. store: where to store finished episodes; those in it are not played.
 
     If an episode depends on those that an environment played before, all episodes are played again, each in a new
     environment, with a warning. Raises PlanError for an environment that is vectorized already, and

@@ -189,8 +189,7 @@ def play(
     are several environments, the first episodes of the first environments are filmed. snapshots: the steps of the first
     environment's first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the
     terminal in which to show the play; only one environment is then used. save: as for ``pufferlib.evaluate``. For the
-    other arguments, see ``evaluate`` and
-    ``pufferlib.make``.
+    other arguments, see ``evaluate`` and ``pufferlib.make``.
 
     Raises PlanError for impossible requests before anything is played.
     """

@@ -542,7 +542,7 @@ class Recorder:
         self.calls.append(("set", (name, value), {}))
 
 
-def test_loggers_get_numbers_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loggers_get_numbers_and_the_last_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     args = pufferl.load_config("default", ["--tag", "first"])
     wandb, neptune = Recorder(), Recorder()
     monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
@@ -566,6 +566,13 @@ def test_loggers_get_numbers_and_the_last_checkpoint(monkeypatch: pytest.MonkeyP
     assert calls["track_files"][0] == ("model.pt",)
     assert "stop" in calls
     assert pufferl.NoLogger(args).run_id.isdigit()
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "artifacts/six").mkdir(parents=True)
+    (tmp_path / "artifacts/six/model_9.pt").touch()
+    other.run_id = "seven"
+    other.neptune["model"].download = lambda destination: Path(destination, "model_1.pt").touch()
+    assert other.download() == "artifacts/seven/model_1.pt"
 
 
 @pytest.mark.parametrize("name", ["wandb", "neptune"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +181,10 @@ def test_rows_files_and_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     failed = episodes([np.nan], endings=["failed"], infos={"x": np.array([np.arange(2)], object)[:, 0]})
     assert [row["return"] for row in failed.rows()] == [None]
     json.dumps([*failed.rows()], allow_nan=False)
+    with pytest.raises(TypeError):  # in the second row
+        replace(result, restarts=np.array([0, None])).to_json(tmp_path / "episodes.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["episodes.jsonl"]
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 3
     assert "3 episodes, mean return 5" in repr(result) and "1 failed" in repr(failed)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match="needs pandas"):
