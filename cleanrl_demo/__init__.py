@@ -10,7 +10,7 @@ All trainers run with NumPy and torch alone, and use the other packages of the e
 tensorboard for curves, rich for a dashboard, tyro for the help.
 
 A script has the parts of CleanRL's, in the same order: arguments (``Config``), agent (``Learner``), rollout
-(``Rollout``, or DQN's ``Replay`` in place of it), generalised advantage estimates (``advantages``), minibatches and
+(``Rollout``, or a ``ReplayBuffer`` in place of it), generalised advantage estimates (``advantages``), minibatches and
 losses (``update``), the loop with its logging (``learn``), and what starts or resumes a run (``train``, ``resume``).
 """
 

@@ -2,14 +2,14 @@
 
     python -m cleanrl_demo.dqn --env CartPole-v1 --backend serial
 
-The part of a trainer that is easiest to get wrong is in ``Replay``, which pairs each agent's row with the same agent's
-next row by ``agent_ids``, whichever batches the two rows arrive in. A pair is kept only if the next row's mask is set,
-so that reset rows, crash rows and the padding of absent agents are never learnt from. If an episode was truncated, the
-flag ``truncations`` is set in the next row, and the target includes the value of that row's observation. If the episode
-terminated, the target is the reward alone.
+The part of a trainer that is easiest to get wrong is in ``pufferlib.training.ReplayBuffer``, which pairs each agent's
+row with the same agent's next row by ``agent_ids``, whichever batches the two rows arrive in. A pair is kept only if
+the next row's mask is set, so that reset rows, crash rows and the padding of absent agents are never learnt from. If an
+episode was truncated, the flag ``truncations`` is set in the next row, and the target includes the value of that row's
+observation. If the episode terminated, the target is the rewards alone.
 
 Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015 (DQN), and van Hasselt
-et al., arXiv:1509.06461 (double DQN).
+et al., arXiv:1509.06461 (double DQN); Schaul et al., arXiv:1511.05952 (draws by priority).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
@@ -33,8 +33,7 @@ from pufferlib.layout import Layout
 from pufferlib.models import Actor, FrameStack, Origin, make_policy
 from pufferlib.models.networks import vision
 from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
-from pufferlib.training import Result, RewardProcessing, RunConfig, Session, main, rate_at, resumed, run
-from pufferlib.util.memory import memory_at_hand, memory_text
+from pufferlib.training import ReplayBuffer, Result, RewardProcessing, RunConfig, Session, main, rate_at, resumed, run
 
 STEPS_PER_REPORT = 1000
 NETWORK = "cleanrl_demo.dqn:QNetwork"
@@ -67,6 +66,12 @@ class Config(RunConfig):
     learning_rate: float = 2.3e-3
     """learning rate at the start; it falls to 0"""
     gamma: float = 0.99
+    n_step: int = 1
+    """steps whose rewards a target adds up before it includes a value; fewer at the end of an episode"""
+    priority_exponent: float = 0.0
+    """power of its last error to which a transition is drawn, such as 0.6; 0 draws uniformly"""
+    importance_exponent: float = 0.4
+    """how far weights undo the draw by priority at the start; it rises to 1"""
     target_period: int = 32
     """updates between copies of the network to the target network"""
     start_epsilon: float = 1.0
@@ -79,8 +84,9 @@ class Config(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "start_epsilon", "end_epsilon")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "priority_exponent", "importance_exponent")
         self.require("more than 0, to 1", lambda value: 0 < value <= 1, "exploration_fraction")
-        self.require("1 or more", lambda value: value >= 1, "minibatch_size", "target_period")
+        self.require("1 or more", lambda value: value >= 1, "minibatch_size", "target_period", "n_step")
         self.require("more than 0", lambda value: value > 0, "steps_per_update", "max_grad_norm")
         self.require("0 or more", lambda value: value >= 0, "learning_starts")
         if self.learning_starts >= self.total_steps:
@@ -175,90 +181,8 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
 
 
-class Transitions(NamedTuple):
-    """A batch of transitions; the next observation is the true one, never that of a later episode."""
-
-    observations: Tensor  # (rows, *layout.shape) of layout.dtype
-    discrete_actions: Tensor  # (rows,) int64, zero-based
-    rewards: Tensor  # (rows,) float32
-    terminations: Tensor  # (rows,) bool; not set by truncations
-    next_observations: Tensor  # like observations
-
-
-class Replay:
-    """A buffer of fixed size for the newest ``capacity`` transitions.
-
-    An action's outcome arrives with the same agent's next row, so each agent's newest row is stored separately until
-    then. layout: the layout of the stored observations. Raises PlanError if a batch has more than ``capacity`` rows, or
-    if the buffer does not fit in the available memory.
-    """
-
-    def __init__(self, vec: pufferlib.VecEnv, layout: Layout, capacity: int) -> None:
-        if capacity < vec.agents_per_batch:
-            raise PlanError(f"buffer_size={capacity} is less than the {vec.agents_per_batch} rows of a batch")
-        num_agents = vec.num_envs * vec.agents_per_env
-        nbytes, at_hand = capacity * (2 * layout.nbytes + 13), memory_at_hand()  # 13: choice, reward, termination
-        if nbytes > at_hand:
-            needs = f"needs {memory_text(nbytes)}, and {memory_text(at_hand)} are at hand"
-            raise PlanError(f"buffer_size={capacity} {needs}; use {int(capacity * 0.8 * at_hand / nbytes)} or less")
-        self.capacity, self.num_added = capacity, 0
-        self.columns = Transitions(
-            observations=torch.from_numpy(np.zeros((capacity, *layout.shape), layout.dtype)),
-            discrete_actions=torch.zeros(capacity, dtype=torch.int64),
-            rewards=torch.zeros(capacity),
-            terminations=torch.zeros(capacity, dtype=torch.bool),
-            next_observations=torch.from_numpy(np.zeros((capacity, *layout.shape), layout.dtype)),
-        )
-        self.observations = np.zeros((num_agents, *layout.shape), layout.dtype)
-        self.discrete_actions = np.zeros(num_agents, np.int64)
-
-    def __len__(self) -> int:
-        return min(self.num_added, self.capacity)
-
-    def add(
-        self,
-        batch: pufferlib.Batch,
-        observations: np.ndarray,
-        discrete_actions: np.ndarray,
-        rewards: np.ndarray,
-        terminations: np.ndarray,
-    ) -> int:
-        """Add the transitions that a batch completes, and return their number.
-
-        The batch brings the outcomes of the agents' previous actions. Its own observations and actions are stored as
-        the agents' newest rows. batch: a Batch of arrays. observations: the policy's inputs for its rows, (rows,
-        *layout.shape). discrete_actions: the policy's choices for these rows, zero-based, int64 (rows,). rewards,
-        terminations: the outcomes of the previous actions, (rows,).
-        """
-        rows = batch.masks.nonzero()[0]
-        agents = batch.agent_ids[rows]
-        before = (self.observations[agents], self.discrete_actions[agents])
-        columns = (*before, rewards[rows], terminations[rows], observations[rows])
-        slots = (self.num_added + np.arange(len(rows))) % self.capacity
-        for column, values in zip(self.columns, columns, strict=True):
-            column.numpy()[slots] = values
-        self.num_added += len(rows)
-        self.observations[batch.agent_ids], self.discrete_actions[batch.agent_ids] = observations, discrete_actions
-        return len(rows)
-
-    def sample(self, num_rows: int, generator: torch.Generator) -> Transitions:
-        """Return ``num_rows`` transitions, drawn uniformly with replacement."""
-        rows = torch.randint(len(self), (num_rows,), generator=generator)
-        return Transitions(*(column[rows] for column in self.columns))
-
-    def state(self) -> dict[str, Any]:
-        """Return all stored transitions, and the number ever added."""
-        return {"columns": [column[: len(self)].clone() for column in self.columns], "num_added": self.num_added}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that ``state`` returned, from a buffer of the same capacity."""
-        self.num_added = state["num_added"]
-        for column, values in zip(self.columns, state["columns"], strict=True):
-            column[: len(values)] = values
-
-
 class Learner:
-    """The training state, which checkpoints save. Raises SpaceError and PlanError as ``Greedy`` and ``Replay`` do."""
+    """The training state, which checkpoints save. Raises SpaceError and PlanError as ``Greedy`` and the buffer do."""
 
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
         self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
@@ -268,8 +192,16 @@ class Learner:
         self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
-        self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
+        self.replay = ReplayBuffer(
+            vec,
+            self.actor.seen_layout,
+            config.buffer_size,
+            n_step=config.n_step,
+            gamma=config.gamma,
+            priority_exponent=config.priority_exponent,
+        )
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
+        self.note = self.replay.note if config.keep_buffer else ""
 
     def state(self) -> dict[str, Any]:
         """Return the training state as plain values and tensors."""
@@ -295,11 +227,12 @@ class Learner:
 
 
 def targets(
-    rewards: Tensor, terminations: Tensor, online: Tensor, target: Tensor, mask: Tensor | None, gamma: float
+    rewards: Tensor, terminations: Tensor, online: Tensor, target: Tensor, mask: Tensor | None, gamma: float | Tensor
 ) -> Tensor:
     """Return the double-DQN targets for the Q-values of the played actions, (rows,).
 
-    rewards, terminations: (rows,), the outcomes of these actions. online, target: (rows, num_actions), the Q-values of
+    rewards, terminations: (rows,), the outcomes of these actions. gamma: the discount of the next observations' values,
+    a number or (rows,). online, target: (rows, num_actions), the Q-values of
     the next observations. ``online`` is from the trained network, and chooses the next action; ``target`` is from the
     target network, and gives that action's value. A single network would choose the actions that it overestimates.
     mask: bool (rows, num_actions), the actions allowed after the next observations; None allows all.
@@ -317,16 +250,22 @@ def update(learner: Learner, config: Config) -> Tensor:
     policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:
         target.load_state_dict(policy.network.state_dict())
-    columns = learner.replay.sample(config.minibatch_size, learner.generator)
-    sampled = Transitions(*(column.to(config.device) for column in columns))
+    progress = min(1.0, learner.num_steps / config.total_steps)
+    importance_exponent = config.importance_exponent + progress * (1 - config.importance_exponent)
+    sample = learner.replay.sample(config.minibatch_size, learner.generator, importance_exponent)
+    sampled = sample.transitions.to(config.device)
     mask = learner.actor.mask(sampled.observations)
     with torch.no_grad():
         next_mask = learner.actor.mask(sampled.next_observations)
         online, older = (net(sampled.next_observations, None, next_mask)[0] for net in (policy.network, target))
-        td_target = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
+        td_target = targets(sampled.rewards, sampled.terminations, online, older, next_mask, sampled.discounts)
     q_values = policy.network(sampled.observations, None, mask)[0]
-    old_val = q_values.gather(1, sampled.discrete_actions[:, None]).squeeze(1)
-    loss = nn.functional.mse_loss(old_val, td_target)
+    old_val = q_values.gather(1, sampled.actions[:, None]).squeeze(1)
+    if sample.weights is None:
+        loss = nn.functional.mse_loss(old_val, td_target)
+    else:
+        loss = (sample.weights.to(config.device) * (old_val - td_target).square()).mean()
+        learner.replay.update_priorities(sample.serials, old_val - td_target)
     learner.optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(policy.network.parameters(), config.max_grad_norm)
@@ -362,7 +301,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             report.phase("learning")
             lrnow = rate_at("linear", config.learning_rate, learner.num_steps, config.total_steps)
             learner.optimizer.param_groups[0]["lr"] = lrnow
-            begun = len(replay) >= min(config.learning_starts, replay.capacity)
+            begun = len(replay) > 0 and replay.num_steps >= min(config.learning_starts, replay.capacity)
             if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
                 learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
             while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
@@ -376,6 +315,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 report.update(learner.num_steps, scalars)
                 metrics.clear()
             report.phase("environments")
+        replay.end()
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:

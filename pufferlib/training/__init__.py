@@ -7,6 +7,7 @@
     runs               creates and reads a run's folder
     results            the results of a run: episodes as they end, and a summary
     minibatches        minibatches of the rows to learn from
+    replay_buffer      transitions to learn from off policy, with sum_tree for draws by priority
     segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
     fused_policy       the compiled learner behind a policy
     weights            a policy's weights as one vector
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pufferlib.training.fleet import Fleet, FleetConfig
     from pufferlib.training.fused_policy import FusedPolicy
     from pufferlib.training.minibatches import shares
+    from pufferlib.training.replay_buffer import ReplayBuffer
     from pufferlib.training.results import Result
     from pufferlib.training.reward_processing import RewardProcessing
     from pufferlib.training.schedules import SCHEDULES, rate_at
@@ -62,6 +64,7 @@ _MODULE_OF = {
     "Fleet": "fleet",
     "FleetConfig": "fleet",
     "FusedPolicy": "fused_policy",
+    "ReplayBuffer": "replay_buffer",
     "Result": "results",
     "RewardProcessing": "reward_processing",
     "RunConfig": "session",
@@ -81,6 +84,7 @@ __all__ = [
     "Fleet",
     "FleetConfig",
     "FusedPolicy",
+    "ReplayBuffer",
     "Result",
     "RewardProcessing",
     "RunConfig",

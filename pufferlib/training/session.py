@@ -148,7 +148,10 @@ class RunConfig:
 
 
 class Learner(Protocol):
-    """The interface of learners. num_steps: transitions learnt from so far. state: returns what ``restore`` takes."""
+    """The interface of learners. num_steps: transitions learnt from so far. state: returns what ``restore`` takes.
+
+    A learner may also have a ``note``: a sentence on its checkpoints, printed if the run has a folder.
+    """
 
     actor: Actor
     num_steps: int
@@ -367,6 +370,8 @@ def run(
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; set --total-steps, or total_steps=, to go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
+                if folder is not None and (note := getattr(learner, "note", "")):
+                    report.console.print(f"{name}  {note}", soft_wrap=True)
                 if coarse := _coarseness(vec, config, learner.num_steps):
                     report.console.print(f"{name}  {coarse}", soft_wrap=True)
                 began, start_s = time.time(), time.perf_counter()

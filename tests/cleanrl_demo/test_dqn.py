@@ -1,10 +1,9 @@
-"""The off-policy demo trainer: its replay buffer and targets against slow references, and that it learns."""
+"""DQN: its targets against slow references, and that it learns."""
 
 from __future__ import annotations
 
 import copy
 import math
-from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -15,181 +14,15 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo import dqn
-from cleanrl_demo.dqn import Config, Greedy, Replay, allowed, targets, train
+from cleanrl_demo.dqn import Config, Greedy, allowed, targets, train
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
-from pufferlib.models import load_policy, make_policy
+from pufferlib.models import Origin, load_policy, make_policy
 
 pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
 
 
-BACKENDS = ["serial", "multiprocessing", "pool"]
 PLAIN = observation_layout(spaces.Box(-np.inf, np.inf, (2,), np.float64))
-
-
-def stored(replay):
-    """All transitions of a replay buffer as plain tuples, in memory order."""
-    columns = [column[: len(replay)].tolist() for column in replay.columns]
-    return list(zip(*columns, strict=True))
-
-
-# ------------------------------------------------------------------------------------------------------ experience
-
-
-@pytest.mark.parametrize(
-    ("num_envs", "agents_per_env", "batch_size"), [(1, 1, 1), (3, 1, 3), (5, 1, 2), (4, 3, 4), (5, 2, 3), (7, 2, 1)]
-)
-@pytest.mark.parametrize("capacity", [17, 10_000])
-@pytest.mark.parametrize("seed", range(3))
-def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_per_env, batch_size, capacity, seed):
-    """Random masks, endings and finish orders; an agent's row is its number, and how many it has had before."""
-    rng = np.random.default_rng(seed)
-    num_rows = batch_size * agents_per_env
-    vec = SimpleNamespace(
-        num_envs=num_envs, agents_per_env=agents_per_env, agents_per_batch=num_rows, observation_layout=PLAIN
-    )
-    replay, expected = Replay(vec, PLAIN, capacity), []
-    lives = [[] for _ in range(num_envs * agents_per_env)]  # the actions of each agent
-    for _ in range(40):
-        env_ids = rng.permutation(num_envs)[:batch_size]
-        agent_ids = (env_ids[:, None] * agents_per_env + np.arange(agents_per_env)).reshape(-1)
-        seen = np.array([(agent_id, len(lives[agent_id])) for agent_id in agent_ids], np.float64)
-        batch = pufferlib.Batch(
-            observations=seen,
-            rewards=rng.normal(size=num_rows).astype(np.float32),
-            terminations=rng.random(num_rows) < 0.2,
-            truncations=rng.random(num_rows) < 0.2,
-            infos=[],
-            env_ids=env_ids,
-            agent_ids=agent_ids,
-            masks=(seen[:, 1] > 0) & (rng.random(num_rows) < 0.8),
-        )
-        discrete_actions = rng.integers(0, 9, num_rows)
-        due = []
-        for row, agent_id in enumerate(agent_ids):
-            life = lives[agent_id]
-            if batch.masks[row]:
-                before, outcome = [agent_id, len(life) - 1.0], (float(batch.rewards[row]), batch.terminations[row])
-                due.append((before, life[-1], *outcome, [agent_id, float(len(life))]))
-            life.append(discrete_actions[row])
-        assert replay.add(batch, seen, discrete_actions, batch.rewards, batch.terminations) == len(due)
-        expected += due
-        seen[:], discrete_actions[:] = math.nan, -1  # a batch's memory is lent
-    latest = sorted(expected[-capacity:])
-    assert sorted(stored(replay)) == latest
-    assert len(replay) == len(latest)
-    drawn = replay.sample(50 * len(latest), torch.Generator().manual_seed(seed))
-    assert drawn.rewards.shape == (50 * len(latest),) and drawn.next_observations.shape == (50 * len(latest), 2)
-    if capacity == 17:  # all are drawn, and equally often
-        counts = np.unique(drawn.rewards.numpy(), return_counts=True)[1]
-        assert len(counts) == len(latest) and counts.min() > 15 and counts.max() < 110
-
-
-class Countdown(gymnasium.Env):
-    """Observes the episode and its steps; ends after three: odd episodes terminated, even ones truncated."""
-
-    observation_space = spaces.Box(0, np.inf, (2,), np.float32)
-    action_space = spaces.Discrete(5, start=2)
-    num_episodes = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        self.num_episodes += 1
-        return np.array([self.num_episodes, 0], np.float32), {}
-
-    def step(self, action):
-        self.time += 1
-        over, odd = self.time == 3, self.num_episodes % 2 == 1
-        return np.array([self.num_episodes, self.time], np.float32), float(action), over and odd, over and not odd, {}
-
-
-class Pair(pufferlib.PufferEnv):
-    """Two agents that each count as Countdown does; the second's life ends a step earlier."""
-
-    num_agents = 2
-    single_observation_space = Countdown.observation_space
-    single_action_space = Countdown.action_space
-    num_episodes = 0
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.num_episodes, self.time = self.num_episodes + 1, 0
-        self.observations[:] = [self.num_episodes, 0]
-
-    def step(self, actions):
-        self.time += 1
-        self.observations[:, 1] = self.time
-        self.rewards[:] = actions
-        ends = np.array([self.time == 3, self.time == 2])
-        (self.terminations if self.num_episodes % 2 else self.truncations)[:] = ends
-
-
-def played(vec, num_batches=60):
-    """What a buffer keeps of random play, as (time, time of the next observation, terminated, episode is odd)."""
-    space, rng = vec.single_action_space, np.random.default_rng(1)
-    replay = Replay(vec, vec.observation_layout, 10_000)
-    vec.async_reset()
-    for _ in range(num_batches):
-        batch = vec.recv()
-        discrete_actions = rng.integers(0, space.n, vec.agents_per_batch)
-        vec.send(discrete_actions + space.start)
-        replay.add(batch, batch.observations, discrete_actions, batch.rewards, batch.terminations)
-    for (episode, before), choice, reward, terminated, (next_episode, after) in stored(replay):
-        assert next_episode == episode and reward == choice + 2
-        yield int(before), int(after), terminated, episode % 2 == 1
-
-
-TRUE_ONES = {
-    (0, 1, False, True), (1, 2, False, True), (2, 3, True, True),
-    (0, 1, False, False), (1, 2, False, False), (2, 3, False, False),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_next_observation_is_the_true_one_at_every_ending(backend):
-    plan = dict(backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1)
-    with pufferlib.make(Countdown, **plan) as vec:
-        assert set(played(vec)) == TRUE_ONES
-    with pufferlib.make(Pair, **plan) as vec:
-        assert set(played(vec)) == TRUE_ONES | {(1, 2, True, True), (1, 2, False, False)}  # of the second agent
-
-
-@pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="Gymnasium 1.1 brought the modes")
-def test_environments_that_reset_their_copies_must_show_the_final_observation():
-    def copies(mode):
-        return lambda: gymnasium.vector.SyncVectorEnv([Countdown] * 3, autoreset_mode=mode)
-
-    with pufferlib.make(copies(gymnasium.vector.AutoresetMode.NEXT_STEP), num_envs=2, batch_size=1) as vec:
-        assert set(played(vec)) == TRUE_ONES
-    with pytest.raises(PlanError, match="resets its copies by itself, and shows no final observation"):
-        train(Config(**QUICK, total_steps=200), copies(gymnasium.vector.AutoresetMode.SAME_STEP))
-
-
-class Fragile(Countdown):
-    """Never comes to its end."""
-
-    def step(self, action):
-        if self.time == 2:
-            raise ValueError("no further")
-        return super().step(action)
-
-
-@pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")  # as close tells
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_crash_rows_are_never_kept(backend):
-    plan = dict(backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1)
-    with pufferlib.make(Fragile, **plan, on_error="restart", max_restarts=None) as vec:
-        assert {(before, after, over) for before, after, over, _ in played(vec)} == {(0, 1, False), (1, 2, False)}
-        assert sum(vec.restarts) > 10
-
-
-def test_a_buffer_that_is_too_small_or_too_large_is_refused():
-    with pufferlib.make(Countdown, num_envs=3) as vec:
-        with pytest.raises(PlanError, match="buffer_size=2 is less than the 3 rows of a batch"):
-            Replay(vec, vec.observation_layout, 2)
-        with pytest.raises(PlanError, match=r"buffer_size=10{15} needs .* are at hand; use \d+ or less"):
-            Replay(vec, vec.observation_layout, 10**15)
 
 
 # --------------------------------------------------------------------------------------------------------- targets
@@ -343,22 +176,23 @@ class Bits(pufferlib.PufferEnv):
 
 
 @pytest.mark.parametrize(
-    ("env", "backend"),
+    ("env", "backend", "draws"),
     [
-        (Answer, "serial"),
-        (Picky, "serial"),
-        (Bits, "pool"),
-        pytest.param(Answer, "pool", marks=pytest.mark.long),
-        pytest.param(Picky, "pool", marks=pytest.mark.long),
-        pytest.param(Bits, "serial", marks=pytest.mark.long),
+        (Answer, "serial", {"priority_exponent": 0.6}),
+        (Picky, "serial", {"n_step": 3}),
+        (Bits, "pool", {}),
+        pytest.param(Answer, "pool", {}, marks=pytest.mark.long),
+        pytest.param(Picky, "pool", {}, marks=pytest.mark.long),
+        pytest.param(Bits, "serial", {}, marks=pytest.mark.long),
     ],
 )
-def test_solves_what_is_trivial(env, backend):
+def test_solves_what_is_trivial(env, backend, draws):
     """Actions that are numbered from elsewhere, that are forbidden, of agents that die."""
     wrap_kwargs = {"action_mask": True} if env is Picky else {}
     config = Config(
-        **{**QUICK, "backend": backend}, num_workers=2, total_steps=2_000, eval_episodes=100, wrap_kwargs=wrap_kwargs
-    )
+        **{**QUICK, **draws, "backend": backend}, num_workers=2, total_steps=2_000, eval_episodes=100,
+        wrap_kwargs=wrap_kwargs,
+    )  # fmt: skip
     result = train(config, env)
     assert result.score >= 0.99
     assert 2_000 <= result.num_steps < 2_000 + 4 * 3  # absent agents do not count
@@ -382,6 +216,30 @@ def test_solves_squared():
     result = train(config)
     assert result.score >= 0.9
     assert len(result.episodes) == 500
+
+
+def test_errors_of_sampled_transitions_are_weighted_and_become_their_priorities():
+    with pufferlib.make(Answer, num_envs=4, seed=1) as vec:
+        config = Config(**QUICK, total_steps=2_000, priority_exponent=1.0, minibatch_size=8, max_grad_norm=1e-9)
+        learner = dqn.Learner(vec, Origin(*config.made_as()), config)
+        rng = np.random.default_rng(1)
+        vec.async_reset()
+        for _ in range(6):
+            batch = vec.recv()
+            actions = rng.integers(0, 5, 4)
+            vec.send(actions + 3)
+            learner.replay.add(batch, batch.observations, actions, batch.rewards, batch.terminations)
+        learner.replay.update_priorities(np.arange(8), torch.linspace(1, 9, 8))
+        generator = torch.Generator()
+        generator.set_state(learner.generator.get_state())
+        drawn = learner.replay.sample(8, generator, config.importance_exponent)
+        q_values = learner.policy.network(drawn.transitions.observations)[0].detach()
+        errors = q_values.gather(1, drawn.transitions.actions[:, None]).squeeze(1) - drawn.transitions.rewards
+        loss, _ = dqn.update(learner, config)
+    assert float(loss) == pytest.approx(float((drawn.weights * errors.square()).mean()), rel=1e-5)
+    assert drawn.weights.min() < 0.9 and drawn.transitions.terminations.all()
+    priorities = learner.replay.priorities[drawn.serials % learner.replay.capacity]
+    assert priorities == pytest.approx(np.abs(errors.numpy()) + 1e-6, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -536,6 +394,9 @@ def test_other_actions_than_discrete_ones_are_refused(space):
         ({"max_grad_norm": 0.0}, r"max_grad_norm=0\.0 is out of bounds; use more than 0"),
         ({"minibatch_size": 0}, "minibatch_size=0 is out of bounds; use 1 or more"),
         ({"target_period": 0}, "target_period=0 is out of bounds; use 1 or more"),
+        ({"n_step": 0}, "n_step=0 is out of bounds; use 1 or more"),
+        ({"priority_exponent": -1}, "priority_exponent=-1 is out of bounds; use 0 to 1"),
+        ({"importance_exponent": 2}, "importance_exponent=2 is out of bounds; use 0 to 1"),
         ({"learning_starts": 500, "total_steps": 500}, "learning_starts=500 is not less than total_steps=500"),
     ],
     ids=str,

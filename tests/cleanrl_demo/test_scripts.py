@@ -96,11 +96,10 @@ def test_each_script_is_short_and_stands_in_the_order_of_cleanrl() -> None:
         lines = (ROOT / f"cleanrl_demo/{name}.py").read_text(encoding="utf-8").splitlines()
         assert len(lines) < 400, name
         module = importlib.import_module(f"cleanrl_demo.{name}")
-        parts = ("Config", "Learner", "Rollout", "Replay", "advantages", "vtrace", "update", "learn", "train", "resume")
+        parts = ("Config", "Learner", "Rollout", "advantages", "vtrace", "update", "learn", "train", "resume")
         defined = [
             line.split()[1].partition("(")[0].rstrip(":") for line in lines if line.startswith(("class ", "def "))
         ]
         order = [part for part in defined if part in parts]
         assert {"Config", "update", "train", "resume"} <= set(order) and hasattr(module, "learn"), name
-        if name != "dqn":  # whose buffer, like CleanRL's, is there before the learner that has it
-            assert order == [part for part in parts if part in order], name
+        assert order == [part for part in parts if part in order], name

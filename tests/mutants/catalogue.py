@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from pufferlib.errors import PlanError
 
-from . import actions, checked, memories, rewards
+from . import actions, checked, memories, replays, rewards
 from .edits import mutated
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "infect", "infected"]
 
 MUTANTS: dict[str, Mutant] = {
-    mutant.name: mutant for module in (rewards, actions, memories, checked) for mutant in module.MUTANTS
+    mutant.name: mutant for module in (rewards, actions, memories, checked, replays) for mutant in module.MUTANTS
 }
 
 

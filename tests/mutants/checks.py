@@ -27,6 +27,7 @@ from ocean.suite.tasks import demo_trainer
 from pufferlib.models import Actor, Distribution
 
 from .catalogue import MUTANTS, infected
+from .replay_reference import buffer, expected_of, fed, priorities_differ, stored
 
 __all__ = ["CHECKS", "Check", "checked", "checked_elsewhere"]
 
@@ -180,6 +181,24 @@ def _observations_differ() -> bool:
     return False
 
 
+def _transitions_differ() -> bool:
+    """Compare replay buffers with lists of rows: random endings, absences and orders of arrival."""
+    for n_step in (1, 3):
+        replay = buffer(4, 2, 3, n_step=n_step)
+        lives = fed([replay], np.random.default_rng(n_step), 4, 2, 3, num_batches=60, rate=0.15)
+        replay.end()
+        if sorted(stored(replay)) != sorted(part for life in lives for part in expected_of(life, n_step)):
+            return True
+    return False
+
+
+def _priorities_wrong() -> bool:
+    """Compare draws with those of a list, where rows are overwritten and errors of former rows arrive late."""
+    calls = [(7, 0, [8.0, 0.5, 3.0, 0.1]), (6, 1, [4.0, 9.0, 0.2, 6.0]), (5, 0, [0.1, 0.2, 0.3, 7.0])]
+    late = [*calls, (8, 2, [5.0, 5.0, 5.0, 5.0]), (8, 0, [1.0, 2.0, 3.0, 4.0])]
+    return any(priorities_differ(buffer(capacity=8, priority_exponent=0.7), late[:length]) for length in (2, 3, 4, 5))
+
+
 CHECKS = {
     "ratios_begin_at_one": Check(
         "before the policy changes, the update computes the log-probabilities that play stored", _ratios_differ
@@ -191,6 +210,14 @@ CHECKS = {
         _advantages_differ,
     ),
     "log_prob_sums": Check("an action's log-probability is the sum of those of its parts, by torch", _log_prob_differs),
+    "transitions_as_defined": Check(
+        "the replay buffer's transitions are those of each agent's list of rows, of one and of several steps",
+        _transitions_differ,
+    ),
+    "priorities_as_defined": Check(
+        "the replay buffer draws by the last errors of the transitions that it has, new ones by the largest so far",
+        _priorities_wrong,
+    ),
     "solved": Check("solve(), played through wrapper and backend, earns the best score", _unsolved),
     "observations_arrive": Check(
         "rows hold the observations of their environments, the last one of an episode too", _observations_differ

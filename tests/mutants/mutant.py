@@ -36,4 +36,5 @@ class Mutant:
     """the backend of its trainings: serial, or pool if it shows there only (trainings.py has environments that need a
     pool)"""
     portable: bool = False
-    """whether it shows only on the portable path, PUFFERLIB_NATIVE=0: such a mutant is checked, but not trained"""
+    """whether it shows only on the portable path, PUFFERLIB_NATIVE=0, or only off policy, where the matrix has no
+    learner: such a mutant is checked, but not trained"""
