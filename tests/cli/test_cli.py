@@ -141,7 +141,7 @@ def test_each_trainer_can_be_named_and_its_run_be_resumed(
         assert main(["train", "--resume", f"runs/{name}", "--total-steps", "400"]) == 0
         output = capsys.readouterr().out
         assert "ocean/squared: score" in output and "after 4" in output
-    assert main(["train", "ocean/squared", "--algorithm", "sac"]) == 2
+    assert main(["train", "ocean/squared", "--algorithm", "reinforce"]) == 2
     assert main(["train", "--resume", "runs/none"]) == 1
     assert "there is no file runs/none/checkpoint.pt" in capsys.readouterr().err
 

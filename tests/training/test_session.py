@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import pufferlib
-from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay
+from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay, sac, td3
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.models import LSTM, MLP, load_policy, read_policy
@@ -68,13 +68,20 @@ def stop_at(monkeypatch, num_steps):
     monkeypatch.setattr(Report, "update", updated)
 
 
+CONTINUOUS = dict(
+    env="ocean/continuous", num_envs=4, total_steps=1_500, eval_episodes=8, checkpoint_every=500, learning_starts=100,
+    steps_per_update=32, minibatch_size=16, n_step=3, policy_kwargs={"hidden_sizes": (8,)},
+)  # fmt: skip
 OF = {
     ppo: EVERYTHING,
     ppo_lstm: EVERYTHING,
     dqn: dict(
         env="ocean/squared", num_envs=4, total_steps=1_500, eval_episodes=8, frame_stack=2, checkpoint_every=500,
-        learning_starts=100, steps_per_update=16, target_period=7, exploration_fraction=1.0,
+        learning_starts=100, steps_per_update=16, target_period=7, exploration_fraction=1.0, n_step=2,
+        priority_exponent=0.5,
     ),
+    sac: dict(CONTINUOUS, frame_stack=2, schedule="linear"),
+    td3: dict(CONTINUOUS, learning_rate=1e-2),
 }  # fmt: skip
 # The trainer with a memory stops and goes on as ppo does.
 TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
@@ -86,6 +93,8 @@ TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
         (ppo, "serial"),
         (ppo_lstm, "multiprocessing"),
         (dqn, "serial"),
+        (sac, "serial"),
+        (td3, "serial"),
         pytest.param(ppo, "multiprocessing", marks=pytest.mark.long),
         pytest.param(ppo_lstm, "serial", marks=pytest.mark.long),
         pytest.param(dqn, "multiprocessing", marks=pytest.mark.long),
@@ -106,7 +115,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert_same(complete, resumed)
     for name, value in torch.load(folder / "policy.pt", weights_only=True)["weights"].items():
         assert torch.equal(value, weights_of(complete)[name])
-    for tag in ("charts/episodic_return", "charts/score", "losses/td_loss" if trainer is dqn else "losses/value_loss"):
+    loss = {dqn: "losses/td_loss", sac: "losses/qf_loss", td3: "losses/qf_loss"}.get(trainer, "losses/value_loss")
+    for tag in ("charts/episodic_return", "charts/score", loss):
         logged, told_whole = read(folder, tag), read(complete.run_folder, tag)
         assert np.array_equal(logged, told_whole), (
             tag
