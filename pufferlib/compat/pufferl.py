@@ -91,6 +91,7 @@ def eval(env_name: str, args: Any = None, vecenv: Any = None, policy: Any = None
     args = load_config(env_name) if args is None else args
     if vecenv is None:
         if args["vec"].get("backend") not in ("Serial", "PufferEnv", vector.Serial, PufferEnv):
+            args = args.copy()  # the caller's stay as they are
             args["vec"] = {"backend": "Serial", "num_envs": 1}
         vecenv = load_env(env_name, args)
     is_here = isinstance(vecenv, (vector.Serial, PufferEnv))

@@ -478,9 +478,12 @@ def test_eval_saves_a_film(tmp_path: Path) -> None:
 
     args = small_args(tmp_path)
     args |= {"save_frames": 3, "gif_path": str(tmp_path / "film.gif"), "env": {"render_mode": "rgb_array"}}
-    pufferl.eval("classic/cartpole", args)
-    with Image.open(tmp_path / "film.gif") as film:
-        assert film.n_frames == 3
+    for backend in ("Serial", "Multiprocessing"):
+        args["vec"]["backend"] = backend
+        pufferl.eval("classic/cartpole", args)
+        with Image.open(tmp_path / "film.gif") as film:
+            assert film.n_frames == 3
+        assert args["vec"]["num_envs"] == 4
     with pufferlib.vector.make(cue, num_envs=2, backend="Multiprocessing") as vecenv:
         with pytest.raises(pufferlib.APIUsageError, match="use backend=Serial"):
             pufferl.eval("cue", args, vecenv)
