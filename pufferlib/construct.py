@@ -56,6 +56,11 @@ def make(
     device: the tensors' device. "cuda", "cuda:1", "mps", …: tensors are copies (asynchronous on CUDA), valid as long as
         arrays would be; "host" or "cpu": they share the arrays' memory. On backend "cuda", the device that runs the
         kernel: a GPU ("cuda", "cuda:1") or the CPU ("host").
+    fair: what to do about fast environments, which deliver more rows than slow ones if batch_size is less than num_envs
+        and the backend is "pool" or "ray". "weights": batches have ``weights``, which undo that. A number: no
+        environment gets more rows than that ahead of the slowest, so all deliver as many, at the pace of the slowest.
+        None: nothing. On "serial" and "multiprocessing" every environment gets its turn: a number changes nothing, and
+        weights are 1. On "cuda" it is refused.
     check: "first" fully checks each environment's first reset and step, and only shapes and dtypes after that; "always"
         fully checks every reset and step.
     debug: fill expired batches with NaN or implausible numbers.

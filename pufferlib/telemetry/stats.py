@@ -98,6 +98,7 @@ class Stats:
     waits: the share of the time that the learner, the thread that calls ``recv``, spends inside ``recv`` and ``send``.
         thinks: the share that it spends outside of them, which counts as thinking. think_cpu: the share of the thinking
         time (on serial, of the whole time) spent on a core.
+    row_share: (num_envs,), each environment's share of the rows, from the recorded steps and resets; NaN without any.
     fill_mean_s, fill_max_s: the mean and the longest time, in seconds, from a batch's first sent action to its last
         row; NaN if none was recorded, as on the portable path.
     """
@@ -127,6 +128,7 @@ class Stats:
     waits: float
     thinks: float
     think_cpu: float
+    row_share: Array
     fill_mean_s: float
     fill_max_s: float
 
@@ -141,11 +143,12 @@ class Stats:
         batch_size: int,
         agents_per_env: int = 1,
         cores: int,
+        resets_have_rows: bool = True,
     ) -> Stats:
         """Compute the stats of a recorded period.
 
         backend, num_envs, num_workers, batch_size: the plan with which it was recorded. cores: the number of CPU cores
-        that the workers may use.
+        that the workers may use. resets_have_rows: False if the step that ends an episode resets, too (same_step).
         """
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
@@ -160,6 +163,7 @@ class Stats:
         unpreempted = unpreempted_times(env_step, histogram, 0.0 if sleeps else queued_s)
         within, between = _spreads(unpreempted)
 
+        num_rows = times[:, STEP, WEIGHT] + (times[:, RESET, WEIGHT] if resets_have_rows else 0)
         parent = recorded.parent_times
         seconds = float(parent[RECV] + parent[SEND] + parent[THOUGHT])
         num_batches = int(parent[NUM_RECV])
@@ -210,6 +214,7 @@ class Stats:
             waits=1 - share_of(thought_s, seconds),
             thinks=share_of(thought_s, seconds),
             think_cpu=think_cpu,
+            row_share=num_rows / (num_rows.sum() or math.nan),
             fill_mean_s=float(parent[FILL_SUM]) / num_fills if num_fills else math.nan,
             fill_max_s=float(parent[FILL_MAX]) if num_fills else math.nan,
         )
@@ -454,6 +459,11 @@ class Stats:
                 f"workers, {percent(_least(self.busy))} to {percent(_most(self.busy))}",
             ),
             ("CPU", self.cpu, f"of a busy worker; {percent(self.queued)} waits for a core"),
+            (
+                "rows",
+                _mean(self.row_share),
+                f"of each environment, {percent(_least(self.row_share))} to {percent(_most(self.row_share))}",
+            ),
             ("waits", self.waits, f"the learner, for batches; it thinks {percent(self.thinks)}"),
         ]
         lines.append("")

@@ -24,6 +24,7 @@ __all__ = [
     "checked_backend_kwargs",
     "checked_env_args",
     "checked_env_kwargs",
+    "checked_fair",
     "checked_ids",
     "checked_limits",
     "checked_restarts",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 CHECKS = ("first", "always")
+WEIGHTS = "weights"
 # The keys of backend_kwargs of all backends; each backend's class lists those it accepts.
 _OF_RAY = ("address", "resources", "placement", "local_workers", "start_timeout")
 BACKEND_ARGUMENTS = ("worker_threads", "spin", *_OF_RAY, "threads", "checked", "telemetry")
@@ -206,6 +208,15 @@ def checked_restarts(on_error: str, max_restarts: int | None) -> tuple[str, int 
     if max_restarts is None:
         return on_error, None
     return on_error, checked_count("max_restarts", max_restarts, 0, ", or None for no limit")
+
+
+def checked_fair(fair: str | int | None) -> str | int | None:
+    """Return ``fair``: "weights", a number of rows, or None. Raises PlanError for anything else."""
+    if fair is None or (isinstance(fair, str) and fair == WEIGHTS):
+        return fair
+    if isinstance(fair, str):
+        raise PlanError(f"fair={fair!r} is unknown; use {WEIGHTS!r}, a number of rows such as 8, or None")
+    return checked_count("fair", fair, 1, f" rows, {WEIGHTS!r} or None")
 
 
 def accepts_env_index(creator: Function) -> bool:

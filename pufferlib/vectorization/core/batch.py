@@ -17,7 +17,7 @@ from pufferlib.vectorization.core.tensors import Tensors
 if TYPE_CHECKING:
     from pufferlib.vectorization.core.tensors import Tensor
 
-__all__ = ["IDS", "Batch", "Batches", "poison"]
+__all__ = ["IDS", "Batch", "Batches", "WeightedBatch", "poison"]
 
 Arrays = tuple[Array, ...]  # observations, rewards, terminations, truncations, env_ids, agent_ids, masks
 IDS = (4, 5)
@@ -46,6 +46,32 @@ class Batch(NamedTuple):
         """Return a Batch of arrays and infos. arrays: one per field other than infos, in the order of the fields."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
+
+    @property
+    def weights(self) -> Array | None:
+        """The rows' weights, (rows,) float32, with ``make(fair="weights")``; else None. They stay valid.
+
+        A weight is the mean number of rows that environments have delivered so far, divided by that of the row's own
+        environment. Weighted by it, rows are as if all environments were equally fast.
+        """
+        return None
+
+
+class WeightedBatch(Batch):
+    """A Batch of a VecEnv that was made with ``fair="weights"``."""
+
+    _weights: Array
+
+    @classmethod
+    def weighted(cls, batch: Batch, weights: Array) -> WeightedBatch:
+        """Return a batch with weights."""
+        weighted = cls._make(batch)
+        weighted._weights = weights
+        return weighted
+
+    @property
+    def weights(self) -> Array:
+        return self._weights
 
 
 class Batches:

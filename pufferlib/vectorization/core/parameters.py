@@ -31,6 +31,7 @@ class VecEnvParameters(TypedDict, total=False):
     copy: Annotated[bool, False]
     as_torch: bool | None
     device: "Device | str | None"
+    fair: str | int | None
     check: Annotated[str, "first"]
     debug: Annotated[bool, False]
     on_error: Annotated[str, "raise"]

@@ -172,6 +172,11 @@ class Tensors:
         self._known.clear()
         self._buffers = [_Buffers([], [], []) for _ in range(2)]
 
+    def on_device(self, array: Array) -> Tensor:
+        """Return a tensor on the device with an array's contents; it is complete, and stays valid forever."""
+        tensor: Tensor = self._torch.from_numpy(array).to(self.device)
+        return tensor
+
     def _over(self, array: Array) -> Tensor:
         """Return a tensor over an array's memory, without torch's warning for a read-only array."""
         writeable = array if array.flags.writeable else np.asarray(_Writeable(array))

@@ -22,6 +22,7 @@ from pufferlib.vectorization.core.arguments import (
     CHECKS,
     checked_backend_kwargs,
     checked_env_args,
+    checked_fair,
     checked_ids,
     checked_limits,
     checked_restarts,
@@ -112,6 +113,8 @@ class CUDA(VecEnv):
         checked_restarts(kwargs["on_error"], kwargs["max_restarts"])
         if (context := kwargs["context"]) is not None:
             start_method(context)
+        if (fair := checked_fair(kwargs["fair"])) is not None:
+            raise PlanError(f"fair={fair!r}: a kernel steps all environments alike, none gets ahead; leave it out")
         if wrap_kwargs := kwargs["wrap_kwargs"]:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
         own_kwargs = checked_backend_kwargs(kwargs["backend_kwargs"], ("threads", "checked", "telemetry"), self.backend)

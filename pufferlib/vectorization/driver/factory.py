@@ -13,7 +13,9 @@ from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
     CHECKS,
+    WEIGHTS,
     checked_backend_kwargs,
+    checked_fair,
     checked_limits,
     checked_restarts,
     env_creators,
@@ -30,6 +32,7 @@ from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
 from pufferlib.vectorization.core.tensors import Tensors, tensors_of
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
+from pufferlib.vectorization.driver.fairness import Quota, RowWeights
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.portable_scheduler import PortableScheduler
 from pufferlib.vectorization.driver.recovery import Recovery
@@ -97,7 +100,7 @@ class BackendKind:
         limits = checked_limits(arguments["step_timeout"], arguments["reset_timeout"])
         on_error, max_restarts = checked_restarts(arguments["on_error"], arguments["max_restarts"])
         seeds = Seeds(checked_seed(arguments["seed"]), plan.num_envs)
-        copy, debug = arguments["copy"], arguments["debug"]
+        copy, debug, fair = arguments["copy"], arguments["debug"], checked_fair(arguments["fair"])
         tensors = tensors_of(arguments["as_torch"], arguments["device"], copy=copy)
 
         announce_each = not plan.synchronous
@@ -128,6 +131,11 @@ class BackendKind:
                 debug=debug,
                 tensors=tensors,
             )
+            weights = quota = None
+            if fair == WEIGHTS:
+                weights = RowWeights(plan, env_spec.num_agents, first_finished=first_finished, tensors=tensors)
+            elif fair is not None and first_finished:  # elsewhere every environment gets its turn
+                quota = Quota(workers, parts.scheduler, plan, int(fair))
             recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
             watchdog = StepWatchdog(
                 parts.slab.doing[:, 0], parts.slab.shape.num_ids, limits if backend.watched else Limits()
@@ -146,6 +154,8 @@ class BackendKind:
                 env_spec=env_spec,
                 autoreset_mode=mode,
                 backend=self.backend,
+                weights=weights,
+                quota=quota,
             )
         except BaseException:
             workers.close()

@@ -114,7 +114,8 @@ class PortableScheduler(Scheduler):
         return failed
 
     def unbegun(self, worker: int, share: range) -> object:
-        return [self._slots[env_id] for env_id in share if self.states[env_id] == FLYING] or None
+        begun = [env_id for env_id in share if self.states[env_id] == FLYING and env_id not in self.withheld]
+        return self.next_slots(begun) or None
 
     def wait(self, backend: Backend, timeout_s: float, *, batch: bool) -> list[Message]:
         return backend.poll(min(timeout_s, SLICE_S))

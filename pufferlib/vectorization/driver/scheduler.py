@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pufferlib.vectorization.core.backend import Backend
@@ -36,6 +36,7 @@ class Scheduler(ABC):
     held: whether some environments must not receive a plain step; while it is True, the fast path is disabled.
     stuck_reason: why only a reset of all environments helps, or "".
     fast_path: the compiled FastPath; None on the portable path.
+    withheld: the environments in flight whose actions no worker has been given yet; a Quota sets it.
     """
 
     states: bytearray
@@ -51,6 +52,7 @@ class Scheduler(ABC):
     held: bool
     stuck_reason: str
     fast_path: FastPath | None
+    withheld: Collection[int] = ()
 
     @abstractmethod
     def next_slots(self, env_ids: Sequence[int]) -> list[int]:

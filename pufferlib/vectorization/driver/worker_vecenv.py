@@ -19,7 +19,7 @@ from pufferlib.telemetry.timeline import Timeline
 from pufferlib.util.annotations import EnvCreator, Options, ResetSeed
 from pufferlib.vectorization.core.arguments import checked_ids, deadline_of, options_per_env
 from pufferlib.vectorization.core.backend import CLOSE_S, Remote
-from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.batch import Batch, Batches, WeightedBatch
 from pufferlib.vectorization.core.call_errors import (
     FAILED,
     FLYING,
@@ -47,12 +47,14 @@ from pufferlib.vectorization.core.vecenv import Failures, VecEnv
 from pufferlib.vectorization.driver.call_guard import refuse
 from pufferlib.vectorization.driver.control import Replies, each_value
 from pufferlib.vectorization.driver.dispatcher import Dispatcher
+from pufferlib.vectorization.driver.fairness import Quota, RowWeights, WeightedPath
 from pufferlib.vectorization.driver.pending_infos import PendingInfos
 from pufferlib.vectorization.driver.recovery import Recovery
 from pufferlib.vectorization.driver.scheduler import Scheduler, repeat_rows
 from pufferlib.vectorization.driver.workers import Workers
 
 if TYPE_CHECKING:
+    from pufferlib._native.fast_path import FastPath
     from pufferlib.telemetry.stats import Stats
     from pufferlib.vectorization.core.tensors import Tensor
 
@@ -119,6 +121,8 @@ class WorkerVecEnv(VecEnv):
         env_spec: EnvSpec,
         autoreset_mode: str,
         backend: str,
+        weights: RowWeights | None = None,
+        quota: Quota | None = None,
     ) -> None:
         """Assemble a VecEnv from parts that were made for each other. backend: the backend's name in ``make``."""
         self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(workers.shares))
@@ -131,15 +135,25 @@ class WorkerVecEnv(VecEnv):
         self._errors = dispatcher.errors
         self._in_order = list(range(plan.num_envs))
         self._only_resets = False  # only a partial reset is in flight, so recv fills the rest of the batch
-        self._fast_path = scheduler.fast_path  # None on the portable path, and once this is closed
+        self._weights, self._quota = weights, quota
+        self._step = workers.step if quota is None else quota.step
+        # None on the portable path, with a quota, and once this is closed
+        self._fast_path: FastPath | WeightedPath | None = None if quota is not None else scheduler.fast_path
+        if weights is not None and scheduler.fast_path is not None:
+            self._fast_path = WeightedPath(scheduler.fast_path, weights)
         self._finalizer = weakref.finalize(self, workers.close)
 
     @property
     def batch(self) -> Batch | None:
-        return self._scheduler.batch
+        return self._scheduler.batch if self._weights is None else self._weights.batch
 
     @property
     def host_batch(self) -> Batch | None:
+        batch = self._host_batch()
+        return batch if batch is None or self._weights is None else WeightedBatch.weighted(batch, self._weights.host)
+
+    def _host_batch(self) -> Batch | None:
+        """Return ``host_batch`` without weights."""
         batch = self._scheduler.batch
         if batch is None or self._tensors is None:
             return batch
@@ -181,6 +195,8 @@ class WorkerVecEnv(VecEnv):
             self._sealed(map(recovery.order, ids, ids, seeds, env_options))
         if env_ids is None:
             recovery.seeds = new_seeds or recovery.seeds
+            if self._quota is not None:
+                self._quota.restart()
             self._drain()
         workers.revive()
         resets = self._sealed(map(recovery.order, ids, scheduler.next_slots(ids), seeds, env_options))
@@ -188,6 +204,8 @@ class WorkerVecEnv(VecEnv):
         alone = scheduler.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         scheduler.mark_sent(ids)
+        if self._quota is not None:
+            self._quota.count(ids)
         workers.submit(resets)
         scheduler.held = recovery.pending
         self._timeline.note_send(start_s)
@@ -243,7 +261,7 @@ class WorkerVecEnv(VecEnv):
         if scheduler.held:  # some environments, perhaps others than these, have crashed
             self._step_or_restart(ids, scheduler.mark_sent(ids))
         else:
-            self._workers.step(ids, scheduler.mark_sent(ids))
+            self._step(ids, scheduler.mark_sent(ids))
         self._timeline.note_send(start_s)
 
     def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
@@ -259,7 +277,9 @@ class WorkerVecEnv(VecEnv):
         recovery.begun(begun)
         steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
         if steps:
-            workers.step(steps, [slot_of[env_id] for env_id in steps])
+            self._step(steps, [slot_of[env_id] for env_id in steps])
+        if self._quota is not None:
+            self._quota.count([*begun, *crashed])
         workers.submit(resets)
         for env_id in crashed:
             self._dispatcher.answer_by_crash([env_id], recovery.crash_due[env_id])
@@ -293,8 +313,10 @@ class WorkerVecEnv(VecEnv):
             raise too_few_in_flight_error(coming, batch_size, some_wait=some_wait)
         backend = self._workers.backend
         backend.interruptible = True  # between two waits nothing is half done
+        quota = self._quota
         while not dispatcher.may_land():
-            if not dispatcher.pump(deadline, batch=True) and not dispatcher.may_land():
+            any_row = quota is not None and quota.release()  # any row may release an action
+            if not dispatcher.pump(deadline, batch=not any_row) and not dispatcher.may_land():
                 raise RecvTimeout(
                     f"no batch within {timeout} s: {scheduler.num_ready} environments have finished, a batch needs "
                     f"{batch_size}, and environments {scheduler.in_flight} are in flight; call recv again, or close"
@@ -303,6 +325,8 @@ class WorkerVecEnv(VecEnv):
         backend.interruptible = False
         self._only_resets = False
         batch = scheduler.take_batch()
+        if self._weights is not None:
+            batch = self._weights.weigh(batch, scheduler.last_ids or ())
         self._timeline.note_recv(start_s)
         return batch
 
@@ -322,6 +346,8 @@ class WorkerVecEnv(VecEnv):
         self._only_resets = False
         scheduler.mark_sent(ids)
         scheduler.crash(ids, over=True)
+        if self._quota is not None:
+            self._quota.count(ids)
         recovery.idle(ids, refused=self.autoreset_mode == "disabled")
         scheduler.held = recovery.pending
 
@@ -394,6 +420,7 @@ class WorkerVecEnv(VecEnv):
             batch_size=self._plan.batch_size,
             agents_per_env=self.agents_per_env,
             cores=available_cpus() if remote is None else remote.cores(),
+            resets_have_rows=self.autoreset_mode != "same_step",
         )
         if reset:
             self._timeline.begin()

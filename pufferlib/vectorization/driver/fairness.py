@@ -1,0 +1,145 @@
+"""What ``make(fair=…)`` does in a pool, where batches hold the first environments to finish: RowWeights and Quota."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pufferlib.errors import CallError
+from pufferlib.util.annotations import Array
+from pufferlib.vectorization.core.batch import Batch, WeightedBatch
+from pufferlib.vectorization.core.call_errors import FLYING
+from pufferlib.vectorization.core.plan import Plan
+from pufferlib.vectorization.core.tensors import Tensors
+from pufferlib.vectorization.driver.scheduler import Scheduler
+from pufferlib.vectorization.driver.workers import Workers
+
+if TYPE_CHECKING:
+    from pufferlib._native.fast_path import FastPath
+
+__all__ = ["Quota", "RowWeights", "WeightedPath"]
+
+
+class RowWeights:
+    """The weights of rows, which undo that fast environments deliver more rows than slow ones.
+
+    A row's weight is the mean number of rows of all environments, divided by the number of rows of its own. Both count
+    the batches received since the VecEnv was made, the present one included; resets do not clear them. So the rows of
+    each environment have the same total weight, and where speed changes from episode to episode, the numbers, and with
+    them the weights, become equal in the long run.
+
+    first_finished: whether batches hold the first environments to finish. If not, every environment gets its turn, and
+    all weights are 1. tensors: as for ``Batches``; the weights are of the same kind as the batch.
+    """
+
+    def __init__(self, plan: Plan, agents_per_env: int, *, first_finished: bool, tensors: Tensors | None) -> None:
+        self._num_rows: Array | None = np.zeros(plan.num_envs, np.int64) if first_finished else None
+        self._ones: Array = np.ones(plan.batch_size * agents_per_env, np.float32)
+        self._agents_per_env, self._tensors = agents_per_env, tensors
+        self.batch: WeightedBatch | None = None  # the last one
+        self.host: Array = self._ones  # its weights as an array
+
+    def weigh(self, batch: Batch, env_ids: Sequence[int]) -> WeightedBatch:
+        """Count the rows of a batch, once, and return the batch with their weights. env_ids: its environments."""
+        if self._num_rows is None:
+            self.host = self._ones
+        else:
+            self._num_rows[env_ids] += 1
+            of_envs = (self._num_rows.mean() / self._num_rows[env_ids]).astype(np.float32)
+            self.host = np.repeat(of_envs, self._agents_per_env)
+        # The fields of a Batch are annotated as arrays, also where they are tensors.
+        weights: Any = self.host if self._tensors is None else self._tensors.on_device(self.host)
+        self.batch = WeightedBatch.weighted(batch, weights)
+        return self.batch
+
+
+class WeightedPath:
+    """A FastPath whose batches get weights."""
+
+    def __init__(self, fast_path: FastPath, weights: RowWeights) -> None:
+        self._fast_path, self._weights = fast_path, weights
+        self.send, self.is_full = fast_path.send, fast_path.is_full
+
+    @property
+    def half_done(self) -> bool:
+        return self._fast_path.half_done
+
+    @property
+    def clear(self) -> bool:
+        return self._fast_path.clear
+
+    def recv(self, timeout_s: float) -> Batch | None:
+        """Return the next batch, or None, as ``FastPath.recv`` does."""
+        batch = self._fast_path.recv(timeout_s)
+        return None if batch is None else self._weights.weigh(batch, self._fast_path.last_ids or ())
+
+
+class Quota:
+    """A bound on how many rows an environment may be ahead of the slowest.
+
+    The next action of an environment that is ``num_rows`` ahead is withheld from its worker until the slowest has
+    finished another row; to the scheduler, the environment is in flight. Send and recv pass on withheld actions. Every
+    row counts, also those of resets and crashes.
+
+    It cannot block: the slowest environment's row has arrived before those of the environments that are ahead of it,
+    and batches take rows in the order of arrival, so it is received, and its environment gets its next action, before
+    these could fill all batches.
+    """
+
+    def __init__(self, workers: Workers, scheduler: Scheduler, plan: Plan, num_rows: int) -> None:
+        self._workers, self._scheduler, self._num_rows = workers, scheduler, num_rows
+        self._batch_size = plan.batch_size
+        self._begun: Array = np.zeros(plan.num_envs, np.int64)  # rows that each environment was asked for
+        self._slots: dict[int, int] = {}  # of environments whose action is withheld
+        scheduler.withheld = self._slots.keys()
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Start a step of these environments, as ``Workers.step`` does, at once or once the quota allows it."""
+        self._slots.update(zip(env_ids, slots, strict=True))
+        self.release()
+
+    def count(self, env_ids: Sequence[int]) -> None:
+        """Count a row of environments that was asked for elsewhere, such as that of a reset."""
+        self._begun[env_ids] += 1
+
+    def release(self) -> bool:
+        """Pass on the withheld actions that the quota allows; return whether others remain.
+
+        Raises CallError if those could never be passed on while a batch needs them: environments that wait for an
+        action, or have failed, hold them back.
+        """
+        if not self._slots:
+            return False
+        flying = set(self._scheduler.in_flight)  # first: it refreshes the states
+        lost = [env_id for env_id in self._slots if env_id not in flying]
+        for env_id in lost:  # a crash row has answered the action, or the environment has failed
+            del self._slots[env_id]
+        self.count(lost)
+        begun = flying.difference(self._slots)
+        finished = self._begun.copy()
+        finished[list(begun)] -= 1
+        least = finished.min()
+        allowed = [env_id for env_id in self._slots if finished[env_id] - least < self._num_rows]
+        if allowed:
+            self._begin(allowed)
+        elif self._slots and not begun and self._scheduler.num_ready < self._batch_size:
+            slowest = np.flatnonzero(finished == least).tolist()
+            raise CallError(
+                f"recv could never return: fair={self._num_rows} lets environments {sorted(self._slots)} get no "
+                f"further ahead of environments {slowest}, which have no action; send them one, or reset all"
+            )
+        return bool(self._slots)
+
+    def restart(self) -> None:
+        """Pass on all withheld actions, and count from zero: all environments are about to be reset."""
+        states = self._scheduler.states
+        self._begin([env_id for env_id in self._slots if states[env_id] == FLYING])
+        self._slots.clear()
+        self._begun[:] = 0
+
+    def _begin(self, env_ids: list[int]) -> None:
+        if env_ids:
+            self._workers.step(env_ids, [self._slots.pop(env_id) for env_id in env_ids])
+            self._begun[env_ids] += 1

@@ -1,0 +1,259 @@
+"""What ``make(fair=…)`` keeps: weights undo that fast environments deliver more rows, a quota bounds their lead."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import pufferlib
+from pufferlib.errors import CallError, PlanError
+from pufferlib.vectorization.core.batch import Batch, WeightedBatch
+
+BACKENDS = ("serial", "multiprocessing", "pool")
+NUM_ENVS, BATCH_SIZE, SLOW = 4, 2, 10
+
+
+class Timed(gymnasium.Env[Any, Any]):
+    """Environment 0 is slow, or all of them in half of their episodes; reward 1 for a step of a slow one, else 0."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, env_index: int, step_s: float = 0.001, by_episode: bool = False, fails_at: int = 0) -> None:
+        self.env_index, self.step_s, self.by_episode, self.fails_at = env_index, step_s, by_episode, fails_at
+        self.num_steps = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.is_slow = bool(self.np_random.integers(2)) if self.by_episode else self.env_index == 0
+        self.steps_left = 5
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.step_s * (SLOW if self.is_slow else 1))
+        self.num_steps += 1
+        if self.env_index == 1 and self.num_steps == self.fails_at:
+            raise RuntimeError("on purpose")
+        self.steps_left -= 1
+        return np.zeros(1, np.float32), float(self.is_slow), self.steps_left == 0, False, {}
+
+
+def timed(backend: str = "pool", **kwargs: Any) -> pufferlib.VecEnv:
+    defaults = {"num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "batch_size": BATCH_SIZE, "seed": 1}
+    return pufferlib.make(Timed, backend=backend, **{**defaults, **kwargs})
+
+
+def played(vec: pufferlib.VecEnv, num_batches: int) -> list[pufferlib.Batch]:
+    """Return the batches of a run of ``num_batches``."""
+    batches = []
+    vec.async_reset()
+    for number in range(num_batches):
+        if number:
+            vec.send(np.zeros(vec.agents_per_batch, np.int64))
+        batches.append(vec.recv())
+    return batches
+
+
+def test_weights_are_those_of_the_rows_counted_since_the_start() -> None:
+    with timed(fair="weights", copy=True) as vec:
+        num_rows, total = Counter[int](), 0
+        for batch in played(vec, 40) + played(vec, 40):  # the second reset clears no counts
+            num_rows.update(batch.env_ids.tolist())
+            total += BATCH_SIZE
+            expected = [total / NUM_ENVS / num_rows[env_id] for env_id in batch.env_ids.tolist()]
+            assert batch.weights is not None and batch.weights.dtype == np.float32
+            np.testing.assert_allclose(batch.weights, expected, rtol=1e-6)
+        assert num_rows[0] < 0.5 * total / NUM_ENVS
+        assert max(expected) > 1.5 or 0 not in batch.env_ids
+
+
+def test_a_plain_pool_prefers_the_fast_and_weights_undo_it() -> None:
+    with timed(fair="weights", copy=True) as vec:
+        batches = played(vec, 150)[30:]
+    rewards = np.concatenate([batch.rewards for batch in batches])
+    ids = np.concatenate([batch.env_ids for batch in batches])
+    weights = np.concatenate([batch.weights for batch in batches])
+    masks = np.concatenate([batch.masks for batch in batches])
+    share = np.bincount(ids, minlength=NUM_ENVS) / len(ids)
+    assert share[0] < 0.15  # a quarter is due
+    assert abs(np.bincount(ids, weights, NUM_ENVS) / weights.sum() - 0.25).max() < 0.08
+    assert rewards[masks].mean() < 0.15
+    assert abs(np.average(rewards[masks], weights=weights[masks]) - 0.25) < 0.08
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("batch_size", [NUM_ENVS, BATCH_SIZE])
+def test_where_every_environment_gets_its_turn_weights_are_one(backend: str, batch_size: int) -> None:
+    with timed(backend, fair="weights", batch_size=batch_size, env_kwargs={"step_s": 0}) as vec:
+        batch = played(vec, 6)[-1]
+        weights = batch.weights
+        assert isinstance(batch, WeightedBatch) and weights is not None and weights.shape == (batch_size,)
+        if backend != "pool" or batch_size == NUM_ENVS:
+            assert (weights == 1).all()
+        assert vec.batch is batch
+        host: Any = vec.host_batch
+        assert np.array_equal(host.weights, weights)
+        observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks = batch  # still eight
+        assert Batch.of((observations, rewards, terminations, truncations, env_ids, agent_ids, masks), infos) == batch
+        assert vec.step(np.zeros(batch_size, np.int64))[0].shape == (batch_size, 1)
+
+
+def test_batches_have_no_weights_unless_they_are_asked_for() -> None:
+    with timed(env_kwargs={"step_s": 0}) as vec:
+        (batch,) = played(vec, 1)
+        assert type(batch) is Batch and batch.weights is None
+        assert vec.host_batch is not None and vec.host_batch.weights is None
+
+
+def test_each_agent_has_its_environments_weight() -> None:
+    with pufferlib.make("ocean/multiagent", backend="pool", num_envs=4, batch_size=2, fair="weights", seed=1) as vec:
+        vec.async_reset()
+        batch = vec.recv()
+        vec.send(np.zeros(4, np.int64))
+        batch = vec.recv()
+        assert batch.weights is not None and batch.weights.shape == (4,)
+        assert (batch.weights[::2] == batch.weights[1::2]).all()
+
+
+@pytest.mark.extras
+def test_weights_are_tensors_where_batches_are() -> None:
+    torch = pytest.importorskip("torch")
+    with timed(fair="weights", as_torch=True, env_kwargs={"step_s": 0}) as vec:
+        (batch,) = played(vec, 1)
+        assert isinstance(batch.weights, torch.Tensor) and batch.weights.dtype == torch.float32
+        host = vec.host_batch
+        assert host is not None and isinstance(host.weights, np.ndarray)
+        np.testing.assert_array_equal(batch.weights.numpy(), host.weights)
+
+
+# ------------------------------------------------------------------------------------------------------------ the quota
+
+
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_nobody_gets_further_ahead_than_the_quota(num_steps: int) -> None:
+    """Also by the environments' own counts, which a waiting learner's do not bound."""
+    with timed(fair=num_steps, copy=True) as vec:
+        num_rows, leads = np.zeros(NUM_ENVS, int), []
+        for batch in played(vec, 60):
+            num_rows[batch.env_ids] += 1
+            leads.append(int(num_rows.max() - num_rows.min()))
+        # A row that has arrived may wait for its batch: the slow environment's is counted a step later here.
+        assert max(leads) <= num_steps + 1
+        assert max(leads) >= num_steps
+        counts: list[Any] = vec.get_attr("num_steps")
+        assert num_rows.min() * NUM_ENVS > 0.8 * num_rows.sum() and max(counts) - min(counts) <= num_steps + 1
+
+
+def test_a_quota_larger_than_the_run_changes_nothing() -> None:
+    with timed(fair=10_000, copy=True) as vec:
+        ids = np.concatenate([batch.env_ids for batch in played(vec, 60)])
+    assert (ids == 0).mean() < 0.2
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_a_quota_never_blocks(batch_size: int, num_workers: int) -> None:
+    kwargs = {"step_s": 0.0002, "by_episode": True}
+    with timed(fair=1, batch_size=batch_size, num_workers=num_workers, env_kwargs=kwargs) as vec:
+        num_rows = np.zeros(NUM_ENVS, int)
+        vec.async_reset()
+        for _ in range(100):
+            batch = vec.recv(timeout=20)
+            num_rows[batch.env_ids] += 1
+            vec.send(np.zeros(batch_size, np.int64))
+        assert num_rows.max() - num_rows.min() <= 2
+        vec.async_reset()  # withheld actions are executed first
+        assert vec.recv(timeout=20).masks.sum() == 0
+
+
+def test_an_environment_without_an_action_holds_back_the_others_and_recv_says_so() -> None:
+    vec: Any
+    with timed(fair=2, batch_size=1, env_kwargs={"step_s": 0}) as vec:
+        vec.async_reset()
+        for _ in range(NUM_ENVS):
+            vec.recv()
+        with pytest.raises(CallError, match=r"fair=2 lets environments \[1, 2, 3\] get no further ahead of .*\[0\]"):
+            for _ in range(20):
+                waiting = [env_id for env_id in (1, 2, 3) if vec._scheduler.states[env_id] == 1]
+                vec.send(np.zeros(len(waiting), np.int64), env_ids=waiting)
+                vec.recv(timeout=20)
+        vec.send(np.zeros(1, np.int64), env_ids=[0])
+        assert vec.recv(timeout=20) is not None
+
+
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_a_quota_survives_an_environment_that_raises(on_error: str) -> None:
+    with timed(fair=1, on_error=on_error, env_kwargs={"step_s": 0, "fails_at": 4}, max_restarts=None) as vec:
+        vec.async_reset()
+        num_failed = 0
+        for _ in range(60):
+            try:
+                vec.recv(timeout=20)
+            except pufferlib.errors.WorkerError:
+                num_failed += 1
+                vec.async_reset(env_ids=[1])
+                continue
+            vec.send(np.zeros(BATCH_SIZE, np.int64))
+        assert num_failed > 0 if on_error == "raise" else vec.restarts[1] > 0
+
+
+def test_a_quota_counts_the_rows_of_resets() -> None:
+    with timed(fair=1, autoreset_mode="disabled", env_kwargs={"step_s": 0}) as vec:
+        vec.async_reset()
+        num_rows = np.zeros(NUM_ENVS, int)
+        for _ in range(60):
+            batch = vec.recv(timeout=20)
+            num_rows[batch.env_ids] += 1
+            over = batch.terminations
+            if over.any():
+                vec.async_reset(env_ids=batch.env_ids[over].tolist())
+            if not over.all():
+                vec.send(np.zeros((~over).sum(), np.int64), env_ids=batch.env_ids[~over].tolist())
+        assert num_rows.max() - num_rows.min() <= 2
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_a_quota_is_taken_where_it_changes_nothing(backend: str) -> None:
+    with timed(backend, fair=1, copy=True, env_kwargs={"step_s": 0}) as vec:
+        ids = np.concatenate([batch.env_ids for batch in played(vec, 10)])
+    assert np.bincount(ids).tolist() == [5] * NUM_ENVS
+
+
+# ------------------------------------------------------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize(
+    ("fair", "message"),
+    [
+        ("weigths", r"fair='weigths' is unknown; use 'weights', a number of rows such as 8, or None"),
+        (0, "fair=0 is impossible; use 1 or more rows, 'weights' or None"),
+        (1.5, "fair=1.5 is not a whole number"),
+        (True, "fair=True is impossible"),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_bad_value_is_refused(backend: str, fair: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        timed(backend, fair=fair)
+
+
+@pytest.mark.extras
+def test_a_kernel_refuses_it() -> None:
+    with pytest.raises(PlanError, match="fair='weights': a kernel steps all environments alike"):
+        pufferlib.make("ocean/squared", backend="cuda", device="host", num_envs=2, fair="weights")
+
+
+def test_stats_show_the_share_of_each_environments_rows() -> None:
+    with timed(copy=True) as vec:
+        ids = np.concatenate([batch.env_ids for batch in played(vec, 80)])
+        stats = vec.stats()
+        share = np.bincount(ids, minlength=NUM_ENVS) / len(ids)
+        np.testing.assert_allclose(stats.row_share, share, atol=0.05)
+        assert stats.row_share.sum() == pytest.approx(1)
+        assert "of each environment" in str(stats)
