@@ -154,6 +154,16 @@ def test_muon_takes_matrices_and_sgd_the_rest() -> None:
     assert torch.allclose(weights, torch.cat([part.detach().ravel() for part in other.parameters()]))
 
 
+def test_muon_updates_weights_of_any_memory_format() -> None:
+    plain, other = network(), network().to(memory_format=torch.channels_last)
+    assert not other[0].weight.is_contiguous()
+    one, another = (
+        stepped(policy, make_optimizer("muon", policy.parameters(), 0.01, (0.9, 0.999), 1e-8))
+        for policy in (plain, other)
+    )
+    assert torch.allclose(one, another, rtol=0, atol=2e-3)  # a step is some 0.01, computed in bfloat16
+
+
 @pytest.mark.parametrize("name", ["adam", "muon"])
 def test_an_optimizer_goes_on_from_its_state(name: str) -> None:
     policy = network()
