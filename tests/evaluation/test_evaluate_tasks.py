@@ -140,6 +140,12 @@ def test_an_environment_keeps_its_task_while_that_has_episodes() -> None:
     assert order == [0, 2] * 5 + [1, 1] and not queue and queue.take(env_tasks, 0) is None
 
 
+def test_the_first_environments_are_shared_out_by_episodes() -> None:
+    rules = Rules(np.tile(np.arange(10), 2), tasks=np.arange(2).repeat(10), creators=[dict] * 2)
+    queue = EpisodeQueue(rules, [""] * 10 + ["cut"] * 6 + [""] * 4)
+    assert queue.first_tasks(4) == [0, 0, 1, 0]  # of 10 and 4 episodes
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
