@@ -70,8 +70,8 @@ def _nativize_dtype(sample_dtype: np.dtype[Any], structured_dtype: np.dtype[Any]
         base, shape = structured_dtype.base, structured_dtype.shape or (1,)
         if base not in numpy_to_torch_dtype_dict:
             raise APIUsageError(f"torch has no dtype for {base}; use a space of another dtype")
-        size = base.itemsize * int(np.prod(shape))
-        return numpy_to_torch_dtype_dict[base], shape, offset // sample_dtype.itemsize, size // sample_dtype.itemsize
+        size, unit = base.itemsize * int(np.prod(shape)), sample_dtype.base.itemsize  # a row's dtype may have a shape
+        return numpy_to_torch_dtype_dict[base], shape, offset // unit, size // unit
     assert structured_dtype.names is not None
     return {
         name: _nativize_dtype(

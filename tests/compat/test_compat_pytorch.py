@@ -51,6 +51,15 @@ def test_leaves_of_one_dtype_are_found_by_element() -> None:
     assert leaves["b"][1].tolist() == [[10, 11], [12, 13]]
 
 
+def test_the_dtype_of_a_row_may_have_the_shape_of_the_row() -> None:
+    structure = np.dtype([("a", np.float32, (2,)), ("b", np.int32, (2, 3))])
+    emulated = {"observation_dtype": np.dtype((np.uint8, (32,))), "emulated_observation_dtype": structure}
+    assert pufferlib.pytorch.nativize_dtype(emulated) == {
+        "a": (torch.float32, (2,), 0, 8),
+        "b": (torch.int32, (2, 3), 8, 24),
+    }
+
+
 def test_nested_leaves_are_where_the_environment_wrote_them() -> None:
     """Version 3 looks for what follows a nested Dict at its end without padding."""
     inner = spaces.Dict({"x": spaces.Box(-9, 9, (1,), np.float32), "y": spaces.Box(0, 9, (2,), np.uint8)})
