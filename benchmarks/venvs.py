@@ -15,12 +15,23 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VENVS", "NotInstalled", "Venv", "copy_tree", "ignored_folder", "python311", "python_of", "tree_digest"]
+__all__ = [
+    "VENVS",
+    "NotInstalled",
+    "Venv",
+    "copy_tree",
+    "ignored_folder",
+    "pufferlib_release",
+    "python311",
+    "python_of",
+    "tree_digest",
+]
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / ".venvs"
@@ -184,25 +195,39 @@ def _build(python: Path, source: Path) -> None:
     _run([python, "-m", "pip", "install", *options, source])
 
 
-def _copy_pufferlib_30(python: Path) -> None:
-    """Copy the Python files of PufferLib 3.0.0's source distribution into site-packages.
+def pufferlib_release(version: str) -> Path:
+    """Return the folder of a release of PufferLib, unpacked from its source distribution; download it if it is missing.
 
-    Its setup.py downloads C libraries before it names its requirements, so pip fails where that download does; by then
-    pip has unpacked the files.
+    Raises NotInstalled. PufferLib's setup.py downloads C libraries before it names its requirements, so pip fails where
+    that download does; by then pip has unpacked the files.
     """
+    release = ignored_folder() / "releases" / f"pufferlib-{version}"
+    if release.exists():
+        return release
     with tempfile.TemporaryDirectory() as folder:
         options = ["--quiet", "--no-deps", "--no-clean", "--no-build-isolation", "--no-binary", ":all:"]
-        command = [python, "-m", "pip", "download", *options, "--dest", folder, "pufferlib==3.0.0"]
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", folder, f"pufferlib=={version}"]
         subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env={**os.environ, "TMPDIR": folder})
-        folders = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
-        if not folders:
-            raise NotInstalled("pip could not fetch the source distribution of pufferlib 3.0.0")
-        (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
-        shutil.copytree(
-            folders[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions")
-        )
+        sources = [path.parent.parent for path in Path(folder).rglob("pufferlib/vector.py")]
+        if not sources:
+            raise NotInstalled(f"pip could not fetch the source distribution of pufferlib {version}")
+        release.parent.mkdir(exist_ok=True)
+        shutil.move(sources[0], release)
+    return release
 
 
+def _copy_pufferlib_30(python: Path) -> None:
+    """Copy the Python files of PufferLib 3.0.0 into site-packages."""
+    (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
+    ignored = shutil.ignore_patterns("ocean", "resources", "extensions")
+    shutil.copytree(pufferlib_release("3.0.0") / "pufferlib", site / "pufferlib", ignore=ignored, dirs_exist_ok=True)
+
+
+PROGRAMS = (  # what programs for PufferLib import
+    *("rich==15.0.0", "rich-argparse==1.7.1", "tyro==1.0.17", "tensorboard==2.21.0", "ray==2.60.0", "pytest==9.2.0"),
+    *("tqdm==4.70.1", "psutil==7.2.2"),
+)
+OLD_GYM = ("--no-build-isolation", "gym==0.23.1")  # whose setup.py an older setuptools must run
 OURS = (
     "setuptools==84.2.1",
     "wheel==0.48.0",
@@ -240,6 +265,21 @@ VENVS = {
     # For train.py and reference.py, which also use "sb3".
     "train-ours": Venv((TORCH, TRAINER, (*GAMES, *AGENTS), OURS), _install_ours),
     "train-gymnasium": Venv((TORCH, GAMES)),
+    # For public_cases.py: this project with what programs for PufferLib need, on the versions of then and of now.
+    "programs-old": Venv(
+        (
+            *(TORCH, ("setuptools==65.5.0", "wheel==0.48.0"), (*OLD_NUMPY, *OLD_GAMES, *SIMULATORS), OLD_MINIGRID),
+            *(OLD_GYM, (*OLD_NUMPY, "gymnasium==0.29.1", "stable-baselines3==2.3.2", "shimmy==1.3.0", *PROGRAMS), OURS),
+        ),
+        _install_ours,
+    ),
+    "programs": Venv(
+        (
+            *(TORCH, ("setuptools==65.5.0", "wheel==0.48.0"), (*GAMES, *SIMULATORS, *AGENTS)),
+            *(OLD_GYM, ("stable-baselines3==2.9.2", "shimmy==2.0.0", *GYMNASIUM, *PROGRAMS), OURS),
+        ),
+        _install_ours,
+    ),
 }
 
 
