@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ __all__ = ["Use", "port", "uses_of"]
 TABLE = Path(__file__).with_name("port.toml")
 SAME = "same"
 ROOT = "pufferlib"
+HINT = "install pufferlib again"
+IMPORTED_HERE = ("pufferlib.environments", "pufferlib.models")  # the modules that programs for this library import, too
 
 
 class Use(NamedTuple):
@@ -54,25 +56,24 @@ def _read(path: Path) -> str:
 def uses_of(program: str, file: str = "the program") -> list[Use]:
     """Return the uses of PufferLib's names in a program, by line. Raises PlanError if it is no Python.
 
-    A name that is imported with ``from`` is a use where it is imported; otherwise, a use is an attribute of a module or
-    of an alias of one. Aliases are those of imports and of plain assignments. file: its name, for messages.
+    Each import of a module is a use of the module. A name that is imported with ``from`` is a use where it is imported;
+    otherwise, a use is an attribute of a module or of an alias of one. Aliases are those of imports and of plain
+    assignments. file: its name, for messages.
     """
     try:
         tree = ast.parse(program)
     except (SyntaxError, ValueError) as error:  # ValueError: null bytes, before Python 3.12
         line, reason = getattr(error, "lineno", 1), getattr(error, "msg", error)
         raise PlanError(f"{file}: line {line} is no Python ({reason}); name Python files") from error
-    replacements = _replacements()
-    modules = {ROOT, *(name.rpartition(".")[0] for name in replacements)}
+    replacements, modules = _replacements(), _modules()
     aliases: dict[str, str] = {}
     found_uses: dict[tuple[int, str], Use] = {}
 
     def add(line: int, name: str) -> None:
-        if name not in modules:
-            found_uses.setdefault((line, name), Use(line, name, replacements.get(name)))
+        found_uses.setdefault((line, name), Use(line, name, modules.get(name) or replacements.get(name)))
 
     for line, name, alias in _imports(tree):
-        aliases[alias] = name
+        aliases[alias] = ROOT if alias == ROOT else name
         add(line, name)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -83,18 +84,21 @@ def uses_of(program: str, file: str = "the program") -> list[Use]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node) not in inner:
             dotted = _resolved(node, aliases)
-            if dotted is not None and _module_alias(node, aliases, modules):
+            if dotted is not None and dotted not in modules and _module_alias(node, aliases, modules):
                 add(node.lineno, _known(dotted, modules))
     return sorted(found_uses.values())
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, name, alias) of each import of PufferLib's modules and names."""
+    """Yield (line, name, alias) of each import of PufferLib's modules and names.
+
+    The alias of a module that is imported by its whole name is ``pufferlib``, from which programs reach it.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for item in node.names:
                 if item.name.split(".")[0] == ROOT:
-                    yield node.lineno, item.name if item.asname else ROOT, item.asname or ROOT
+                    yield node.lineno, item.name, item.asname or ROOT
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == ROOT and not node.level:
             for item in node.names:
                 yield node.lineno, f"{node.module}.{item.name}", item.asname or item.name
@@ -111,14 +115,14 @@ def _resolved(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
     return ".".join([aliases[node.id], *reversed(parts)])
 
 
-def _module_alias(node: ast.AST, aliases: Mapping[str, str], modules: set[str]) -> bool:
+def _module_alias(node: ast.AST, aliases: Mapping[str, str], modules: Container[str]) -> bool:
     """Return whether an attribute is one of a module: those of imported names were counted with the import."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and aliases[node.id] in modules
 
 
-def _known(name: str, modules: set[str]) -> str:
+def _known(name: str, modules: Container[str]) -> str:
     """Return a dotted name without the attributes of what a module has: "pufferlib.vector.make", not its "__doc__"."""
     parts = name.split(".")
     longest = max(size for size in range(1, len(parts) + 1) if ".".join(parts[:size]) in modules)
@@ -127,7 +131,15 @@ def _known(name: str, modules: set[str]) -> str:
 
 def _replacements() -> dict[str, str]:
     """Return what stands here in place of each name, by dotted name."""
-    tables = read_toml(TABLE, "install pufferlib again")
+    tables = read_toml(TABLE, HINT)
     same = tables.pop(SAME)
     tables |= {module: {**tables[source], **tables.get(module, {})} for module, source in same.items()}
     return {f"{module}.{name}": text for module, table in tables.items() for name, text in table.items()}
+
+
+def _modules() -> dict[str, str]:
+    """Return what to import here in place of each module of PufferLib, by its name."""
+    tables = read_toml(TABLE, HINT)
+    names = {*tables.pop(SAME), *tables}
+    names |= {name.rpartition(".")[0] for name in names} - {""}  # packages, such as pufferlib.frameworks
+    return {name: f"import {name if name in IMPORTED_HERE else ROOT}" for name in names}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import record_ports
 
 import pufferlib
 from pufferlib.cli import main
-from pufferlib.cli.port import _replacements, uses_of
+from pufferlib.cli.port import _modules, _replacements, uses_of
 
 RECORD = json.loads((Path(__file__).parents[1] / "compat/names.json").read_text())
 PROGRAM = """
@@ -33,7 +35,12 @@ init(np.zeros(3), std=pufferlib.utils.Profiler().elapsed)
 other = pufferlib.ocean.env_creator("puffer_breakout")
 """
 USES = [
+    (3, "pufferlib"),
+    (3, "pufferlib.vector"),
+    (4, "pufferlib.models"),
+    (5, "pufferlib.frameworks.cleanrl"),
     (6, "pufferlib.PufferEnv"),
+    (6, "pufferlib.emulation"),
     (7, "pufferlib.pytorch.layer_init"),
     (12, "pufferlib.emulation.GymnasiumPufferEnv"),
     (13, "pufferlib.vector.Serial"),
@@ -52,15 +59,32 @@ def test_imports_and_aliases_are_resolved() -> None:
     assert uses_of("import numpy as pufferlib\npufferlib.zeros(3)\nvector.make()\n") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "replacement"),
+    [
+        ("import pufferlib", "pufferlib", "import pufferlib"),
+        ("import pufferlib.models as m", "pufferlib.models", "import pufferlib.models"),
+        ("import pufferlib.frameworks.cleanrl", "pufferlib.frameworks.cleanrl", "import pufferlib"),
+        ("import pufferlib.ocean", "pufferlib.ocean", None),
+        ("from pufferlib import frameworks", "pufferlib.frameworks", "import pufferlib"),
+        ("from pufferlib.environments import atari", "pufferlib.environments.atari", None),
+        ("from pufferlib.vector import *", "pufferlib.vector.*", None),
+    ],
+)
+def test_an_import_without_further_use_counts(line: str, name: str, replacement: str | None) -> None:
+    assert uses_of(line) == [(1, name, replacement)]
+
+
 def test_the_command_prints_each_use_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     assert main(["port", str(path)]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == len(USES)
-    assert lines[3] == f'{path}:13: pufferlib.vector.Serial: backend="serial"'
+    assert lines[1] == f"{path}:3: pufferlib.vector: import pufferlib"
+    assert lines[8] == f'{path}:13: pufferlib.vector.Serial: backend="serial"'
     assert lines[-1] == f"{path}:16: pufferlib.ocean: ? (see docs/migrating.md)"
-    assert last == "9 uses of PufferLib, 2 of them without a replacement here"
+    assert last == "14 uses of PufferLib, 2 of them without a replacement here"
     assert path.read_text() == PROGRAM
 
 
@@ -81,7 +105,7 @@ def test_programs_are_read_in_their_encoding(
 ) -> None:
     (tmp_path / "a.py").write_text(f"{head}import pufferlib.vector  # é\npufferlib.vector.make", encoding=encoding)
     assert main(["port", str(tmp_path / "a.py")]) == 0
-    assert "1 uses of PufferLib, 0 of them" in capsys.readouterr().out
+    assert "2 uses of PufferLib, 0 of them" in capsys.readouterr().out
 
 
 def test_the_table_has_names_of_theirs_alone() -> None:
@@ -90,10 +114,11 @@ def test_the_table_has_names_of_theirs_alone() -> None:
     }
     modules = {module for modules in RECORD.values() for module in modules}
     names = {name.rpartition(".")[2] for name in recorded}
+    others = ("__version__", "namespace", "PolicyPool", *"Box Dict Discrete Tuple".split())
     for name in _replacements():
         module, _, member = name.rpartition(".")
         assert module in modules, name
-        assert member in names or member in ("namespace", "PolicyPool", *"Box Dict Discrete Tuple".split()), name
+        assert member in names or member in others, name
 
 
 @pytest.mark.extras
@@ -115,3 +140,21 @@ def test_what_the_table_names_is_there() -> None:
             else:
                 value = getattr(value, part)
     assert issubclass(pufferlib.APIUsageError, pufferlib.PufferError)
+
+
+@pytest.mark.long
+def test_every_public_case_is_answered_as_recorded() -> None:
+    """This downloads the source distributions; after a change of the table run `python -m tests.cli.record_ports`."""
+    uses = {" ".join(program): [*record_ports.uses(*program)] for program in record_ports.programs()}
+    assert uses == json.loads(record_ports.RECORD.read_text())["uses"]
+
+
+def test_the_record_of_public_cases_is_of_this_table() -> None:
+    recorded = json.loads(record_ports.RECORD.read_text())["uses"]
+    assert {name.partition(" ")[0] for name in recorded} == {"1.0.1", "2.0.6", "3.0.0"}
+    counted = sum(len(uses) for uses in recorded.values())
+    unknown = [use.split()[1] for uses in recorded.values() for use in uses if use.endswith("?")]
+    assert counted > 300 and len(unknown) < counted / 10
+    known = {*_replacements(), *_modules()}
+    for use in itertools.chain(*recorded.values()):
+        assert (use.split()[1] in known) != use.endswith("?"), use
