@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
-from ocean.suite.tasks import Task, demo_trainer
+from ocean.suite.tasks import Cannot, Task, demo_trainer
+from pufferlib.errors import SpaceError
 from pufferlib.models import BatchPlayer
 from pufferlib.training.results import Result
+from pufferlib.training.settings import family_settings
 
-__all__ = ["train", "train_over_ray"]
+__all__ = ["train", "train_over_ray", "train_sac", "train_td3"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
@@ -37,6 +40,28 @@ def train_over_ray(task: Task) -> Callable[[Any], Any]:
     halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
     overrides = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
     return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **overrides})))
+
+
+def train_sac(task: Task) -> Callable[[Any], Any]:
+    """Train SAC on a task, and return the learner's ``play``. Raises Cannot unless actions are a bounded Box."""
+    return _train_off_policy("sac", task)
+
+
+def train_td3(task: Task) -> Callable[[Any], Any]:
+    """Train TD3 on a task, and return the learner's ``play``. Raises Cannot unless actions are a bounded Box."""
+    return _train_off_policy("td3", task)
+
+
+def _train_off_policy(algorithm: str, task: Task) -> Callable[[Any], Any]:
+    trainer: Any = import_module(f"cleanrl_demo.{algorithm}")
+    settings = family_settings(task.env, trainer.Config)[1]
+    overrides = {"env": task.env, "backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
+    config = trainer.Config(**{**settings, **overrides})
+    try:
+        result = trainer.train(config)
+    except SpaceError as error:
+        raise Cannot(str(error)) from error
+    return _player(task, result)
 
 
 def _player(task: Task, result: Result) -> BatchPlayer:

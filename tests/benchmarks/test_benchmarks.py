@@ -733,6 +733,33 @@ def test_the_page_of_populations_says_what_their_results_say(program: str) -> No
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
+def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
+    from benchmarks import off_policy
+
+    page = off_policy.PAGE.read_text()
+    stored = json.loads(off_policy.RESULT.read_text()) if off_policy.RESULT.exists() else {"runs": []}
+    texts = off_policy.sections(stored)
+    assert report.fill(page, texts) == page, "python -m benchmarks.off_policy --page writes it"
+    assert all(f"<!-- begin {name} -->" in page for name in texts)
+
+
+def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
+    from benchmarks import off_policy
+
+    def run(task: str, side: str, *returns: float) -> list[dict[str, Any]]:
+        return [{"task": task, "side": side, "seed": seed, "mean_return": value} for seed, value in enumerate(returns)]
+
+    runs = run("pendulum-sac", "sb3", -150, -160) + run("pendulum-sac", "ours", -215, -220)  # -155 - 12.7 * 5
+    runs += run("pendulum-td3", "sb3", -150, -160) + run("pendulum-td3", "ours", -220, -222)
+    runs += run("hopper-td3", "sb3", 400, 500) + run("hopper-td3", "ours", 300)  # one seed is no interval
+    speed = [{"step_s": step_s, "ours": [12.0, 13.0, 14.0], "sb3": [10.0, 10.0, 10.0]} for step_s in (0.0, 0.01)]
+    tables = off_policy.sections({"runs": runs, "speed": speed})
+    sac, td3 = tables["off_policy"].splitlines()[2:]
+    assert sac == "| Pendulum-v1 | SAC | -217.5 (-249.3 – -185.7) | -155.0 (-218.5 – -91.5) | 10,000 | 2 | yes |"
+    assert td3.startswith("| Pendulum-v1 | TD3 | -221.0 ") and td3.endswith(" | no |")
+    assert [line[-14:] for line in tables["off_policy_speed"].splitlines()[2:]] == ["| yes, ≥ 1.1 |", " | no, ≥ 1.5 |"]
+
+
 @pytest.mark.slow
 def test_pages_that_programs_make_say_what_their_results_say() -> None:
     from benchmarks import fault_tables, ocean, reference

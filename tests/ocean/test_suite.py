@@ -549,3 +549,19 @@ def test_trainings_that_share_the_cores_share_threads(
     (task,) = tasks.tasks(["bandit"], ["serial"])
     ((_, verdict),) = examining.examined([Examination(task, "toys:number_of_threads")], jobs=jobs)
     assert verdict.error.endswith(f"RuntimeError: {threads} threads")
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_off_policy_trainers_say_what_they_cannot_play(algorithm: str) -> None:
+    (task,) = tasks.tasks(["bandit"], ["serial"])
+    with pytest.raises(tasks.Cannot, match=rf"{algorithm.upper()} plays Boxes of floats, and not Discrete\(4\)"):
+        learner(f"ocean.suite.demo:train_{algorithm}")(task)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+def test_off_policy_trainers_solve_continuous(algorithm: str) -> None:
+    (task,) = tasks.tasks(["continuous"], ["pool"])
+    verdict, _ = examine(task, learner(f"ocean.suite.demo:train_{algorithm}"), 200)
+    assert verdict.passed, verdict
