@@ -168,9 +168,9 @@ def measure_speed(step_s: float, num_turns: int, num_steps: int) -> dict[str, An
     env = partial(Sleeper, step_s)
     plan: dict[str, Any] = {"backend": "pool", "num_envs": 8, "batch_size": 2, "num_workers": 8} if step_s else {}
     rates: dict[str, list[float]] = {OURS: [], SB3: []}
-    for turn in range(num_turns):
-        for side in (OURS, SB3) if turn % 2 else (SB3, OURS):
-            seconds, _ = train_ours(settings, turn, env, **plan) if side == OURS else train_sb3(settings, turn, env)
+    for seed in range(num_turns):
+        for side in (OURS, SB3) if seed % 2 else (SB3, OURS):
+            seconds, _ = train_ours(settings, seed, env, **plan) if side == OURS else train_sb3(settings, seed, env)
             rates[side].append(round(num_steps / seconds, 1))
     return {"step_s": step_s, "num_steps": num_steps, **rates}
 

@@ -223,7 +223,7 @@ def test_updates_follow_steps_whatever_the_batches(trainer, num_envs, batch_size
     ("trainer", "backend", "settings"),
     [
         (sac, "pool", {}),
-        (td3, "pool", {"n_step": 3}),
+        pytest.param(td3, "pool", {"n_step": 3}, marks=pytest.mark.long),
         (td3, "serial", DDPG),
         pytest.param(sac, "serial", {"n_step": 3}, marks=pytest.mark.long),
         pytest.param(td3, "serial", {}, marks=pytest.mark.long),
@@ -249,7 +249,7 @@ def test_solves_what_is_trivial(trainer, backend, settings, tmp_path):
     ("trainer", "over"),
     [
         (td3, False),
-        (td3, True),
+        pytest.param(td3, True, marks=pytest.mark.long),
         pytest.param(sac, False, marks=pytest.mark.long),
         pytest.param(sac, True, marks=pytest.mark.long),
     ],

@@ -25,7 +25,7 @@ BACKENDS = ["serial", "multiprocessing", "pool"]
 # ------------------------------------------------------------------------------------------------------ what is stored
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     num_envs=st.integers(1, 5),
@@ -206,7 +206,7 @@ def test_all_stored_transitions_are_drawn_and_equally_often(num_added):
     assert sample.transitions.rewards.tolist() == sample.serials.tolist()  # as fill has it
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     calls=st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 9), st.lists(st.floats(-9, 9, width=32), min_size=4, max_size=4)),
