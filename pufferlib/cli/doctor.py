@@ -45,6 +45,8 @@ def diagnose() -> Iterator[Finding]:
     """Yield the findings about this machine, ending with the self test."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
     yield Finding("pufferlib", f"{pufferlib.__version__}, {_installed()}; {system}")
+    if foreign := _foreign_files(Path(pufferlib.__file__).parent):
+        yield Finding("files", foreign, fine=False)
     yield Finding("packages", ", ".join(_versions(NEEDED)))
     yield Finding("optional", _optional())
     yield Finding("path", "compiled" if _native.available else f"portable: {_native.reason}")
@@ -70,6 +72,24 @@ def _installed() -> str:
     except metadata.PackageNotFoundError:
         return "not installed"
     return "installed editable" if url and json.loads(url).get("dir_info", {}).get("editable") else "installed"
+
+
+def _foreign_files(package: Path) -> str:
+    """Return a sentence about files of PufferLib in the folder of this package, or "" if there are none.
+
+    Programs would import these modules in place of those in compat/modules.
+    """
+    modules = {path.stem for path in (package / "compat/modules").iterdir()} - {"__init__", "__pycache__"}
+    paths = [package / path for name in sorted(modules) for path in (f"{name}.py", f"{name}/__init__.py")]
+    names = [path.relative_to(package).as_posix() for path in paths if path.exists()]
+    if not names:
+        return ""
+    others = {name for name in metadata.packages_distributions().get("pufferlib", ()) if name != "pufferlib"}
+    packages = " ".join(["pufferlib", *sorted(others)])
+    return (
+        f"{package} has modules of PufferLib ({', '.join(names)}), which hide those of pufferlib {pufferlib.__version__}; "
+        f"uninstall both (pip uninstall {packages}), delete the folder, and install pufferlib again"
+    )
 
 
 def _versions(names: tuple[str, ...]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -493,6 +494,26 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert re.search(
         r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|NVRTC 1\d\.\d)$", output, re.M
     )
+
+
+def test_doctor_names_files_of_pufferlib_beside_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor = importlib.import_module("pufferlib.cli.doctor")
+    assert doctor._foreign_files(Path(pufferlib.__file__).parent) == ""
+    package = tmp_path / "pufferlib"
+    shutil.copytree(Path(pufferlib.__file__).parent / "compat/modules", package / "compat/modules")
+    (package / "vector.py").touch()
+    (package / "frameworks").mkdir()
+    (package / "frameworks/__init__.py").touch()
+    monkeypatch.setattr(pufferlib, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(
+        doctor.metadata, "packages_distributions", lambda: {"pufferlib": ["pufferlib", "pufferlib-core"]}
+    )
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "modules of PufferLib (frameworks/__init__.py, vector.py)" in out
+    assert "pip uninstall pufferlib pufferlib-core" in out
 
 
 def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
