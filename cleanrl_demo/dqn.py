@@ -201,7 +201,7 @@ class Learner:
             priority_exponent=config.priority_exponent,
         )
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
-        self.note = self.replay.note if config.keep_buffer else ""
+        self.note = self.replay.note(config.total_steps) if config.keep_buffer else ""
 
     def state(self) -> dict[str, Any]:
         """Return the training state as plain values and tensors."""

@@ -179,7 +179,7 @@ class Learner:
             gamma=config.gamma,
         )
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
-        self.note = self.replay.note if config.keep_buffer else ""
+        self.note = self.replay.note(config.total_steps) if config.keep_buffer else ""
 
     def noise(self, num_rows: int, device: str) -> Tensor:
         """Return (num_rows, num_actions) numbers of the standard normal distribution, drawn on the CPU."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -113,11 +114,11 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return min(self.num_added, self.capacity)
 
-    @property
-    def note(self) -> str:
-        """A sentence that states the size of this buffer in checkpoints."""
-        size = f"{self.nbytes / 2**20:.1f} MiB" if self.nbytes < 2**30 else memory_text(self.nbytes)
-        return f"checkpoints have the replay buffer, {size} once it is full; --no-keep-buffer leaves it out"
+    def note(self, total_steps: int) -> str:
+        """Return a sentence that states the largest size of this buffer in the checkpoints of a run."""
+        nbytes = self.nbytes * min(1.0, total_steps / self.capacity)
+        size = memory_text(nbytes) if nbytes >= 2**30 else f"{math.ceil(10 * nbytes / 2**20) / 10:.1f} MiB"
+        return f"checkpoints have the replay buffer, {size} at most; --no-keep-buffer leaves it out"
 
     def add(
         self,
