@@ -35,6 +35,7 @@ from pufferlib.training import (
     RunConfig,
     Session,
     as_one,
+    by_weight,
     main,
     rate_at,
     resumed,
@@ -78,6 +79,8 @@ class Config(RunConfig):
     precision: str = "float32"
     """dtype in which networks compute: float32, or bfloat16, which halves the time of large networks on CPUs with AMX;
     everything else, such as weights, is float32"""
+    fair: str | None = "weights"
+    """weights: learn from a pool as if all environments were equally fast; None: from rows as they arrive"""
     learner: str = "torch"
     """torch, or fused: compiled code computes an MLP and its updates, which is faster for small networks on a CPU"""
 
@@ -88,6 +91,7 @@ class Config(RunConfig):
         self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
+        self.require("weights or None", lambda value: value in ("weights", None), "fair")
         self.require(", ".join(LEARNERS), lambda value: value in LEARNERS, "learner")
         if self.learner == "fused":
             self.require("cpu, or --learner torch", lambda value: value == "cpu", "device")
@@ -190,6 +194,7 @@ class Rollout:
         self.terminations = np.zeros(num_rows, np.bool_)
         self.truncations = np.zeros(num_rows, np.bool_)
         self.masks = np.zeros(num_rows, np.bool_)
+        self.weights = np.ones(num_rows, np.float32)
         self.next_index = np.full(num_rows, self.dummy_row)
         self.newest = np.full(num_agents, self.dummy_row)  # each agent's row that awaits its outcome
 
@@ -213,6 +218,7 @@ class Rollout:
         self.rewards[previous], self.terminations[previous] = self.reward_processing(host)
         self.truncations[previous] = host.truncations
         self.masks[previous] = host.masks
+        self.weights[previous] = 1 if host.weights is None else host.weights
         self.next_index[previous] = new
         self.masks[self.dummy_row], self.next_index[self.dummy_row] = False, self.dummy_row
         self.newest[host.agent_ids] = new
@@ -261,7 +267,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
-    valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
+    valid = rollout.masks.nonzero()[0]
+    valid_rows = torch.from_numpy(by_weight(valid, rollout.weights[valid], generator)).to(config.device)
     columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
     if config.learner == "fused":
         rows = optimizer.rows(rollout.observations, *columns)

@@ -60,8 +60,8 @@ class Task:
 
     @property
     def batch_size(self) -> int:
-        """The number of environments in a batch: half of ``num_envs`` (rounded up) on a pool, else all."""
-        return -(-self.num_envs // 2) if self.backend == "pool" else self.num_envs
+        """The number of environments in a batch: half of ``num_envs`` (rounded up) on a pool, unless set; else all."""
+        return (self.settings["batch_size"] or -(-self.num_envs // 2)) if self.backend == "pool" else self.num_envs
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
         """Return the environments on the task's backend, for the caller to close.
@@ -74,7 +74,10 @@ class Task:
             "batch_size": self.batch_size,
             "seed": self.seed,
         }
-        return pufferlib.make(self.env, **{**defaults, **changes})
+        arguments = {**defaults, **changes}
+        if (num_workers := self.settings["num_workers"]) is not None:
+            arguments.setdefault("num_workers", min(num_workers, arguments["num_envs"]))
+        return pufferlib.make(self.env, **arguments)
 
 
 def names() -> list[str]:

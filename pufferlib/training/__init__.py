@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pufferlib.training.device_video import DeviceVideo
     from pufferlib.training.fleet import Fleet, FleetConfig
     from pufferlib.training.fused_policy import FusedPolicy
-    from pufferlib.training.minibatches import shares
+    from pufferlib.training.minibatches import by_weight, shares
     from pufferlib.training.replay_buffer import ReplayBuffer
     from pufferlib.training.results import Result
     from pufferlib.training.reward_processing import RewardProcessing
@@ -71,6 +71,7 @@ _MODULE_OF = {
     "SCHEDULES": "schedules",
     "Session": "session",
     "as_one": "weights",
+    "by_weight": "minibatches",
     "main": "session",
     "rate_at": "schedules",
     "resumed": "session",
@@ -90,6 +91,7 @@ __all__ = [
     "RunConfig",
     "Session",
     "as_one",
+    "by_weight",
     "main",
     "rate_at",
     "resumed",

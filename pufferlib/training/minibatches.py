@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from pufferlib.errors import PlanError
 
-__all__ = ["require_rows", "require_shuffled", "shares"]
+__all__ = ["by_weight", "require_rows", "require_shuffled", "shares"]
 
 # Random numbers in a graph: torch counts them in an unsigned int, and sampling actions takes a few.
 MOST_DRAWN = 2**32 - 2**20
@@ -34,6 +35,22 @@ def require_rows(config: Any, num_rows: int) -> None:
         f"num_minibatches={num_minibatches} with at most {num_rows} rows per update: nothing is learnt from "
         f"minibatches with fewer than two rows; use {use}"
     )
+
+
+def by_weight(
+    rows: np.ndarray[Any, Any], weights: np.ndarray[Any, Any], generator: torch.Generator
+) -> np.ndarray[Any, Any]:
+    """Return as many of the rows, each as often as its weight says: ``weight / mean(weights)`` times in expectation.
+
+    The number of times is that quotient, rounded up or down at random (systematic sampling), so any learner can use
+    weights. Equal weights return the rows unchanged, and draw nothing. rows: int64 (rows,). weights: (rows,), above 0.
+    """
+    if not len(rows) or (weights == weights[0]).all():
+        return rows
+    ends = np.cumsum(weights, dtype=np.float64) * (len(rows) / np.sum(weights, dtype=np.float64))
+    start = float(torch.rand((), generator=generator, device=generator.device))
+    chosen = np.searchsorted(ends, np.arange(len(rows)) + start, side="right")
+    return rows[np.minimum(chosen, len(rows) - 1)]  # the last end may be rounded down
 
 
 def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple[torch.Tensor, ...]:

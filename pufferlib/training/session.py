@@ -482,6 +482,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
         max_restarts=config.max_restarts,
         as_torch=True,
         device=config.device,
+        fair=None if config.backend == "cuda" else getattr(config, "fair", None),
     )
     if vec.autoreset_mode != "next_step":
         vec.close()

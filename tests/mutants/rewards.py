@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cleanrl_demo import ppo
 from pufferlib.training.reward_processing import RewardProcessing
 
 from .edits import Edit, both
@@ -15,6 +16,7 @@ NEXT_VALUES = "np.where(_lives, _values[_next], 0)"
 DECAYS = "_decay * (_lives & ~_truncations)"
 REWARD_LINE = "_rewards[_rows], _terminations[_rows] = _outcomes(_host)"
 OBSERVATIONS = "_observations[_rows] = _frames(_batch.observations, _ids, _masks)"
+BY_WEIGHT = "by_weight(_valid, _weights, _generator)"
 ENDED = both(  # where each agent's last row ended an episode
     ROLLOUT,
     "_num_agents = _vec.num_envs * _vec.agents_per_env",
@@ -174,5 +176,39 @@ MUTANTS = (
             ),
         ),
         envs=("population",),
+    ),
+    # ---------------------------------------------------------------------------------- rows that count more or less
+    Mutant(
+        "weights_off",
+        "A pool's rows are learnt from as they arrive, most of them from fast environments.",
+        (Edit(ppo.update, BY_WEIGHT, "_valid"),),
+        envs=("uneven",),
+        backend="pool",
+    ),
+    Mutant(
+        "weights_inverted",
+        "The rows of fast environments count more, not less.",
+        (Edit(ppo.update, BY_WEIGHT, "by_weight(_valid, 1 / _weights, _generator)"),),
+        envs=("uneven",),
+        backend="pool",
+    ),
+    Mutant(
+        "weights_of_rollout",
+        "Weights come from the rows of one rollout, instead of all rows so far.",
+        (
+            Edit(
+                ppo.Rollout.start,
+                "self.masks[:] = False",
+                "self.masks[:] = False; self.num_rows = np.zeros(len(self.newest))",
+            ),
+            Edit(
+                ppo.Rollout.receive,
+                "_weights[_rows] = 1 if _host.weights is None else _host.weights",
+                "self.num_rows[_host.agent_ids] += 1\n"
+                "_weights[_rows] = self.num_rows.mean() / self.num_rows[_host.agent_ids]",
+            ),
+        ),
+        envs=("uneven",),
+        backend="pool",
     ),
 )

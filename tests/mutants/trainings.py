@@ -26,11 +26,12 @@ COMMAND = f"python -m {__package__}"
 CORRECT = "correct trainer"
 LEARNERS = f"{__package__}.learners"
 NUM_MUTANT_EPISODES = 200  # mutants score far from the bars; a standard error is .02 at most near one
-POOLED = ("identity",)  # environments that need a pool to show anything
+POOLED = ("identity", "uneven")  # environments that need a pool to show anything
 LATER = (
     ("step_timeout", None),
     ("checkpoint_minutes", 1.0),
     ("learner", "torch"),
+    ("fair", "weights"),
 )  # settings that are newer than stored results; with these values they change nothing
 
 

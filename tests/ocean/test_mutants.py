@@ -19,6 +19,8 @@ from ocean.suite import demo
 from ocean.suite.examining import Verdict, examine
 from ocean.suite.tasks import demo_trainer, names, tasks
 from pufferlib.errors import PlanError
+from pufferlib.vectorization.driver import factory
+from pufferlib.vectorization.driver.fairness import RowWeights
 from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 from tests.mutants import run, trainings
 from tests.mutants.__main__ import main
@@ -28,7 +30,7 @@ from tests.mutants.edits import Edit, mutated
 from tests.mutants.matrix import Matrix
 from tests.mutants.mutant import Mutant
 from tests.mutants.page import page
-from tests.mutants.trainings import COMMAND, Results, examinations, mutant_of, short
+from tests.mutants.trainings import COMMAND, POOLED, Results, examinations, mutant_of, short
 
 pytestmark = pytest.mark.beside
 
@@ -80,6 +82,9 @@ def trained(env, monkeypatch):
     def shuffled(self, seed=None, options=None, env_ids=None):
         reset(self, [seed + env_id for env_id in order], options, order)
 
+    def counted(plan, agents_per_env, *, first_finished, tensors):
+        return RowWeights(plan, agents_per_env, first_finished=True, tensors=tensors)
+
     config = trainer.Config(
         env=f"ocean/{env}",
         backend="serial",
@@ -90,10 +95,12 @@ def trained(env, monkeypatch):
         total_steps=90,
         runs=None,
         eval_episodes=1,
-        env_kwargs={"step_s": 0} if env == "identity" else {},
+        env_kwargs={"step_s": 0} if env in POOLED else {},
     )
     with monkeypatch.context() as patch:
         patch.setattr(WorkerVecEnv, "async_reset", shuffled)
+        if env == "uneven":  # as on a pool: in halves, the first environments are always a row ahead
+            patch.setattr(factory, "RowWeights", counted)
         # Evaluation is not what is looked at, and resets as well.
         patch.setattr("pufferlib.training.session.evaluate", lambda *args: [])
         weights = trainer.train(config).actor.policy.parameters()

@@ -18,6 +18,8 @@ from ocean.mixed import Mixed
 from ocean.performance import Performance
 from ocean.population import LEAVE, Population
 from ocean.truncation import Truncation
+from ocean.uneven import ALL as ALL_ARM
+from ocean.uneven import FAST, SLOW, Uneven
 from pufferlib import registry
 from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError
@@ -25,7 +27,14 @@ from pufferlib.errors import PlanError
 pytestmark = pytest.mark.beside
 
 # One agent: what makes them quick, by name.
-SINGLE = {"continuous": {}, "truncation": {}, "identity": {"step_s": 0}, "mixed": {}, "bell": {}}
+SINGLE = {
+    "continuous": {},
+    "truncation": {},
+    "identity": {"step_s": 0},
+    "mixed": {},
+    "bell": {},
+    "uneven": {"step_s": 0, "env_index": 2},
+}
 SOLVED = {**SINGLE, "population": {}}
 ALL = {**SOLVED, "performance": {"mean_s": 0}}
 
@@ -333,6 +342,41 @@ def test_make_passes_environments_their_numbers():
         vec.reset()
         step_s = vec.get_attr("step_s")
     assert [duration_s / min(step_s) for duration_s in step_s] == [1, 1, 1, 5] * 2
+
+
+def test_rules_of_uneven():
+    """The means that the docstring states, from equally many steps of each environment."""
+    means = np.zeros(3)
+    for env_index in range(8):
+        env = wrapped("uneven", env_index=env_index, horizon=3)
+        speeds = set()
+        for seed in range(200):
+            assert env.reset(seed=200 * env_index + seed)[0].tolist() == [1]
+            paying = (FAST, ALL_ARM)[env_index % 4] if env_index % 4 < 2 else SLOW if env.raw.is_slow else ALL_ARM
+            speeds.add(env.raw.is_slow)
+            for arm in range(3):
+                observation, reward, terminated, truncated, info = env.step(arm)
+                assert observation.tolist() == [1] and (terminated, truncated) == (arm == 2, False)
+                assert reward == pytest.approx({ALL_ARM: 1, FAST: 1.25, SLOW: 1.4}[arm] if arm == paying else 0)
+                means[arm] += reward / 8 / 200
+            assert info == {"score": 1 / 3}
+        assert speeds == ({False}, {True}, {False, True}, {False, True})[env_index % 4]
+    np.testing.assert_allclose(means[[ALL_ARM, FAST, SLOW]], [0.5, 0.3125, 0.35], atol=0.03)
+
+
+def test_uneven_environments_sleep_only_alone_in_their_process(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    envs = []
+    for env_index in range(2):
+        envs.append(pufferlib.wrap(Uneven(env_index=env_index, step_s=0.5, slow=10)))
+        envs[-1].reset(seed=1)
+        envs[-1].step(0)
+    assert slept == [0.5]
+    del envs[0]
+    envs[0].reset(seed=1)
+    envs[0].step(0)
+    assert slept == [0.5, 5]
 
 
 def test_rules_of_mixed():

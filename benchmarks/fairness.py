@@ -1,0 +1,187 @@
+"""What a pool's preference for fast environments does to a learner's rows, and what ``make(fair=…)`` costs.
+
+    python -m benchmarks.fairness [--short] [--picture]
+
+Ten environments, whose steps take 0.5 ms or ten times as long, by sleeping: half of the environments are always slow,
+or each episode is, with equal probability. A slow step's reward is 1, a fast one's 0, so that the mean reward of all
+rows should be 0.5. Contestants take turns of some thousand rows: synchronous, a plain pool with batches of five, one
+with weights, and quotas of 1 and 8 rows. For each: rows per second, the mean reward, weighted if there are weights,
+the slow environments' share of the rows, and the effective share of the rows, (sum of w)² / (n · sum of w²): a mean
+over n rows with weights w has the variance of a mean over that share of n rows with equal weights.
+
+The full form plays a million rows with each, in three quarters of an hour, and stores benchmarks/results/fairness.json;
+--short plays 4,000 in half a minute and stores nothing. --picture draws docs/pictures/fairness.png from these results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+import pufferlib
+from benchmarks.lines import table_text
+
+RESULT = Path(__file__).parent / "results" / "fairness.json"
+PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "fairness.png"
+NUM_ENVS, BATCH_SIZE = 10, 5
+STEP_S, SLOW, HORIZON = 0.0005, 10, 20
+CASES = {"environment": False, "episode": True}
+CONTESTANTS: dict[str, dict[str, Any]] = {
+    "synchronous": {"backend": "multiprocessing", "batch_size": NUM_ENVS},
+    "plain pool": {},
+    "weights": {"fair": "weights"},
+    "quota 1": {"fair": 1},
+    "quota 8": {"fair": 8},
+}
+NUM_POINTS = 50  # of a curve
+
+
+class Paced(gymnasium.Env[Any, Any]):
+    """An environment that is slow, if ``by_episode`` in half of its episodes, else in all if ``env_index`` is odd."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, by_episode: bool, env_index: int) -> None:
+        self.by_episode, self.is_slow = by_episode, env_index % 2 == 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps_left = HORIZON
+        if self.by_episode:
+            self.is_slow = bool(self.np_random.integers(2))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(STEP_S * (SLOW if self.is_slow else 1))
+        self.steps_left -= 1
+        return np.zeros(1, np.float32), float(self.is_slow), self.steps_left == 0, False, {}
+
+
+class Contestant:
+    """A VecEnv, and sums over the rows that it has delivered."""
+
+    def __init__(self, vec: pufferlib.VecEnv) -> None:
+        self.vec, self.actions = vec, np.zeros(vec.batch_size, np.int64)
+        self.rates: list[float] = []  # rows per second of each turn
+        self.num_rows = np.zeros(NUM_ENVS)
+        self.weight = self.squares = self.reward = 0.0
+        self.num_weighted = 0
+        self.curve: list[list[float]] = []  # rows so far, mean reward so far
+        vec.async_reset()
+
+    def play(self, num_rows: int) -> None:
+        """Receive about ``num_rows`` rows in batches, and answer each of them."""
+        start_s, num_batches = time.perf_counter(), num_rows // self.vec.batch_size
+        for _ in range(num_batches):
+            batch = self.vec.recv()
+            self.vec.send(self.actions)
+            self.num_rows[batch.env_ids] += 1
+            weights = (1.0 if batch.weights is None else batch.weights) * batch.masks
+            self.weight += weights.sum()
+            self.squares += (weights**2).sum()
+            self.reward += (weights * batch.rewards).sum()
+            self.num_weighted += int(batch.masks.sum())
+        self.rates.append(num_batches * self.vec.batch_size / (time.perf_counter() - start_s))
+        self.curve.append([float(self.num_rows.sum()), self.reward / self.weight])
+
+    def figures(self, slow: np.ndarray[Any, Any]) -> dict[str, Any]:
+        """Return all figures. slow: the ids of slow environments."""
+        return {
+            "rows_per_s": self.rates,
+            "mean_reward": self.reward / self.weight,
+            "slow_share": float(self.num_rows[slow].sum() / self.num_rows.sum()),
+            "shares": (self.num_rows / self.num_rows.sum()).tolist(),
+            "effective_share": self.weight**2 / self.squares / self.num_weighted,
+            "curve": self.curve,
+        }
+
+
+def measure(num_rows: int, num_turns: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the figures of each contestant in each case. num_rows: of each, in num_turns turns."""
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
+    for case, by_episode in CASES.items():
+        with ExitStack() as stack:
+            contestants = {}
+            for name, kwargs in CONTESTANTS.items():
+                arguments = {"backend": "pool", "num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "seed": 1}
+                arguments |= {"batch_size": BATCH_SIZE, "env_kwargs": {"by_episode": by_episode}, **kwargs}
+                contestants[name] = Contestant(stack.enter_context(pufferlib.make(Paced, **arguments)))
+            for _ in range(num_turns):
+                for contestant in contestants.values():
+                    contestant.play(num_rows // num_turns)
+            slow = np.arange(1, NUM_ENVS, 2)
+            figures[case] = {name: contestant.figures(slow) for name, contestant in contestants.items()}
+    return figures
+
+
+def table(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """Return the figures as a Markdown table. Rows per second are a ratio to the plain pool's, turn by turn."""
+    lines = [
+        "| speed belongs to | | mean reward (0.5 is due) | slow environments' share of rows | rows per second, to the "
+        "plain pool's | effective share of rows |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case, contestants in figures.items():
+        plain = contestants["plain pool"]["rows_per_s"]
+        for name, row in contestants.items():
+            ratios = [rate / other for rate, other in zip(row["rows_per_s"], plain, strict=True)]
+            ratio = f"{median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f})"
+            cells = f"{row['mean_reward']:.3f} | {row['slow_share']:.2f} | {ratio} | {row['effective_share']:.2f}"
+            lines.append(f"| an {case} | {name} | {cells} |")
+    return "\n".join(lines)
+
+
+def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> None:
+    """Draw each environment's share of a plain pool's rows, and the mean reward over the rows so far."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    shares, *panels = figure.subplots(1, 3, width_ratios=(1, 1.1, 1.1))
+    values = figures["environment"]["plain pool"]["shares"]
+    shares.bar(range(NUM_ENVS), values, color=["tab:orange" if index % 2 else "tab:blue" for index in range(NUM_ENVS)])
+    shares.axhline(1 / NUM_ENVS, color="grey", linestyle=":", linewidth=1)
+    shares.set(title="a plain pool's rows", xlabel="environment (odd: slow)", ylabel="share of the rows")
+    for case, axes in zip(CASES, panels, strict=True):
+        for name, row in figures[case].items():
+            rows, means = np.array(row["curve"]).T
+            axes.plot(rows / 1000, means, label=name, linewidth=1.5)
+        axes.axhline(0.5, color="grey", linestyle=":", linewidth=1)
+        axes.set(title=f"speed belongs to an {case}", xlabel="thousand rows", ylim=(0, 1))
+    panels[0].set_ylabel("mean reward so far")
+    panels[1].legend(fontsize=8, frameon=False)
+    for axes in (shares, *panels):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110, format="png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="4,000 rows of each; stores nothing")
+    parser.add_argument("--picture", action="store_true", help=f"draws {PICTURE.name}")
+    options = parser.parse_args()
+    before = os.getloadavg()[0]
+    figures = measure(4_000, 10) if options.short else measure(1_000_000, NUM_POINTS)
+    print(table(figures))
+    print(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
+    if not options.short:
+        RESULT.write_text(table_text({"load": [before, os.getloadavg()[0]], "figures": figures}))
+    if options.picture:
+        draw(figures, PICTURE)
+        print(f"Wrote {PICTURE}")
+
+
+if __name__ == "__main__":
+    main()
