@@ -46,6 +46,9 @@ class Library(NamedTuple):
 LIBRARIES = {
     "ours": Library("this project", "ours", "ours", "pufferlib"),
     "ours-old": Library("this project (ours-old)", "ours-old", "ours", "pufferlib", old_games=True),
+    "ours-program": Library(
+        "this project, called as PufferLib 3", "ours-old", "pufferlib_30", "pufferlib", old_games=True
+    ),
     "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
     "bare": Library("a bare Python loop", "ours", "bare"),  # in the venv with all environments
     "bare-old": Library("a bare Python loop (Gymnasium 0.29)", "ours-old", "bare", old_games=True),

@@ -124,9 +124,9 @@ def ignored_folder() -> Path:
     return FOLDER
 
 
-def _run(command: Sequence[str | Path]) -> None:
+def _run(command: Sequence[str | Path], folder: Path | None = None) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise NotInstalled(f"{' '.join(map(str, command[1:]))[:200]}: not done within {TIMEOUT_S} s") from None
     if done.returncode:
@@ -223,6 +223,23 @@ def _copy_pufferlib_30(python: Path) -> None:
     shutil.copytree(pufferlib_release("3.0.0") / "pufferlib", site / "pufferlib", ignore=ignored, dirs_exist_ok=True)
 
 
+def _build_pufferlib_30_trainer(python: Path) -> None:
+    """Copy the Python files of PufferLib 3.0.0, and compile what its trainer needs: the advantages, on the CPU."""
+    _copy_pufferlib_30(python)
+    (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
+    source = pufferlib_release("3.0.0") / "pufferlib" / "extensions" / "pufferlib.cpp"
+    with tempfile.TemporaryDirectory() as folder:
+        setup = Path(folder) / "setup.py"
+        setup.write_text(SETUP.format(source=source.name))
+        shutil.copyfile(source, setup.with_name(source.name))
+        _run([python, setup, "--quiet", "build_ext", "--build-lib", site, "--build-temp", folder], Path(folder))
+
+
+SETUP = """from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+build = BuildExtension.with_options(use_ninja=False)
+setup(ext_modules=[CppExtension("pufferlib._C", ["{source}"])], cmdclass={{"build_ext": build}}, packages=[])
+"""
 PROGRAMS = (  # what programs for PufferLib import
     *("rich==15.0.0", "rich-argparse==1.7.1", "tyro==1.0.17", "tensorboard==2.21.0", "ray==2.60.0", "pytest==9.2.0"),
     *("tqdm==4.70.1", "psutil==7.2.2"),
@@ -265,7 +282,16 @@ VENVS = {
     # For train.py and reference.py, which also use "sb3".
     "train-ours": Venv((TORCH, TRAINER, (*GAMES, *AGENTS), OURS), _install_ours),
     "train-gymnasium": Venv((TORCH, GAMES)),
-    # For public_cases.py: this project with what programs for PufferLib need, on the versions of then and of now.
+    # For puffer_programs.py, next to "programs-old".
+    "pufferlib-3.0-train": Venv(
+        (
+            *(TORCH, ("numpy==1.26.4", "setuptools==65.5.0", "wheel==0.48.0"), OLD_GYM, (*OLD_NUMPY, *OLD_GAMES)),
+            ("rich==15.0.0", "rich-argparse==1.7.1", "psutil==7.2.2", "pyro-ppl==1.9.1", "numpy==1.26.4"),
+        ),
+        _build_pufferlib_30_trainer,
+    ),
+    # For public_cases.py and puffer_programs.py: this project with what programs for PufferLib need, on the versions of
+    # then and of now.
     "programs-old": Venv(
         (
             *(TORCH, ("setuptools==65.5.0", "wheel==0.48.0"), (*OLD_NUMPY, *OLD_GAMES, *SIMULATORS), OLD_MINIGRID),
