@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from ocean.suite.tasks import NUM_EPISODES, Cannot, Task
-from pufferlib import registry, vectorization
+from pufferlib import evaluation, registry, vectorization
 from pufferlib.errors import PlanError, PufferError
 from pufferlib.layout import action_values
-from pufferlib.training import evaluation
+from pufferlib.training import evaluation as training_evaluation
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.random_policy import random_actor
 from pufferlib.training.results import mean_score
@@ -42,9 +42,13 @@ MAX_RANDOM_STEPS = 1000  # within which a random episode is expected to end
 NO_SCORE = "{env} reports no info['score'] at the end of an episode; see ocean/__init__.py"
 NUM_LAST_LINES = 12  # of a failed learner's output
 # Files whose frames lie between the process of an examination and a learner's code.
-IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, action_values, registry, importlib)}
-IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
-IN_FRONT |= set(map(str, Path(vectorization.__file__).parent.rglob("*.py")))
+IN_FRONT = {
+    module.__file__ for module in (sys.modules[__name__], training_evaluation, action_values, registry, importlib)
+}
+IN_FRONT |= {training_evaluation.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+IN_FRONT |= {
+    str(path) for package in (vectorization, evaluation) for path in Path(package.__file__).parent.rglob("*.py")
+}
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 

@@ -25,9 +25,10 @@ from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Envs, Record, Replay, size_flags
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.port import port
-from pufferlib.cli.screen import cleared, counting, file_name, new_console
+from pufferlib.cli.screen import cleared, counting, new_console
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import PufferError, RegistryError, WorkerError
+from pufferlib.util.files import file_name
 from pufferlib.util.suggestions import near
 from pufferlib.version import __version__
 

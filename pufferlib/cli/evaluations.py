@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pufferlib.cli.options import Eval, keywords
-from pufferlib.cli.screen import file_name
 from pufferlib.training.evaluation import SEED, Evaluation, Subject, play
+from pufferlib.util.files import file_name
 
 __all__ = ["evaluated", "lines"]
 
@@ -49,6 +49,7 @@ def evaluated(options: Eval, console: Console, after: Callable[[int, int], None]
         torch_threads=options.torch_threads,
         video=options.video,
         num_videos=options.videos,
+        video_seeds=options.video_seeds,
         snapshots=SNAPSHOT_STEPS if options.snapshots == () else options.snapshots,
         snapshots_folder=options.snapshots_folder or f"snapshots-{file_name(str(subject.env))}",
         watch=console if options.watch else None,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from pufferlib.cli.options import Autotune, Bench, typed
 from pufferlib.cli.parsing import parse, require
-from pufferlib.cli.screen import cleared, file_name, new_console, passing
+from pufferlib.cli.screen import cleared, new_console, passing
 from pufferlib.errors import MissingExtra
 from pufferlib.tuning.plans import HEADER, Row, rate_text, untried_text
+from pufferlib.util.files import file_name
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -268,6 +268,8 @@ class Eval:
     """a .gif, an .mp4, or a folder for one .gif per episode"""
     videos: int = 1
     """number of episodes to film, from the first on"""
+    video_seeds: tuple[int, ...] = ()
+    """seeds of the episodes to film instead of the first ones, as --json lists them"""
     snapshots: tuple[int, ...] | None = None
     """steps of the first episode to save as snapshot_STEP.png, with a GIF of it; without values: 0 50 150 300"""
     snapshots_folder: str | None = None

@@ -1,9 +1,8 @@
-"""The commands' console, its progress line on a terminal, and names for the files that commands write."""
+"""The commands' console, and its progress line on a terminal."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from pufferlib.cli.parsing import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["SHOWN_S", "cleared", "counting", "file_name", "new_console", "passing"]
+__all__ = ["SHOWN_S", "cleared", "counting", "new_console", "passing"]
 
 SHOWN_S = 0.2  # between two updates of the progress line
 
@@ -60,11 +59,3 @@ def counting(console: Console) -> Callable[[int, int], None]:
             next_s = time.monotonic() + SHOWN_S
 
     return after
-
-
-def file_name(text: str) -> str:
-    """Convert a text to a file name that has no extension.
-
-    Each run of characters other than ASCII letters and digits becomes a hyphen; at either end, it is removed.
-    """
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

@@ -10,9 +10,8 @@ import numpy as np
 
 from pufferlib.evaluation.consistency import NONE, HistoryCheck
 from pufferlib.evaluation.episodes import CUT, FAILED, TERMINATED, TRUNCATED
-from pufferlib.evaluation.policies import Act
 from pufferlib.evaluation.rules import EpisodeQueue, Results, Rules
-from pufferlib.evaluation.stage import Stage
+from pufferlib.evaluation.stage import BatchStage, Stage
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.core.messages import crash_cause
@@ -29,17 +28,17 @@ class Dealer:
 
     A slot is an environment of the VecEnv, which plays one episode after another. The VecEnv's own autoreset is never
     used: the row that ends an episode is answered by a reset with the seed of the next one. vec: the VecEnv; unless it
-    was made with on_error="restart", a failure raises WorkerError. act: the policy. results: where to store results;
-    episodes that have an ending there are not played. env_tasks: the task that the environment of each slot was made
-    for, which is kept up to date. see: called with each batch, as arrays, while its environments wait. after: called
-    after each batch with the numbers of finished episodes and of steps. done: called with the index of each episode
-    that has been played to its end.
+    was made with on_error="restart", a failure raises WorkerError. act: the policy, as a function of a PolicyBatch, or
+    of a Batch if the rules have no policy_batch. results: where to store results; episodes that have an ending there
+    are not played. env_tasks: the task that the environment of each slot was made for, which is kept up to date. see:
+    called with each batch, as arrays, while its environments wait. after: called after each batch with the numbers of
+    finished episodes and of steps. done: called with the index of each episode that has been played to its end.
     """
 
     def __init__(
         self,
         vec: VecEnv,
-        act: Act,
+        act: Callable[[Any], Any],
         rules: Rules,
         results: Results,
         env_tasks: list[int],
@@ -53,7 +52,7 @@ class Dealer:
         self.num_finished, self.num_steps = results.num_finished, 0
         self._act, self._see, self._after, self._done = act, see, after, done
         self._num_agents = num_agents
-        self._staged = Stage(vec, rules.policy_batch)
+        self._staged = BatchStage(vec) if rules.policy_batch is None else Stage(vec, rules.policy_batch)
         self._queue, self._env_tasks = EpisodeQueue(rules, results.endings), env_tasks
         # By slot, of its current episode:
         self._episodes = np.full(num_envs, IDLE)
@@ -84,7 +83,7 @@ class Dealer:
         while self._is_going:
             self._complete_batch()
             self._receive()
-            while staged.num < self.rules.policy_batch and self._num_flying >= batch_size and vec.ready:
+            while not staged.full and self._num_flying >= batch_size and vec.ready:
                 self._receive()
             self._send()
         while self._num_flying:  # of episodes that are given up: a failure not received would be reported by close
@@ -305,7 +304,9 @@ class Dealer:
     def _send(self) -> None:
         """Call the policy for the staged rows, and send its actions."""
         for batch, places in self._staged.batches():
-            actions, slots = self._staged.chosen_actions(self._act(batch), places), batch.env_ids[places]
-            self._check.add_actions(slots.tolist(), actions)
-            self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
-            self._num_flying += len(slots)
+            actions, slots = self._act(batch), batch.env_ids[places]
+            if len(slots):
+                actions = self._staged.chosen_actions(actions, places)
+                self._check.add_actions(slots.tolist(), actions)
+                self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
+                self._num_flying += len(slots)

@@ -18,17 +18,18 @@ class Rules:
     """How the episodes of an evaluation are played.
 
     seeds: the seed of each episode, distinct within a task. options: the reset options of each episode, or None for
-    none at all. policy_batch: the number of environments with whose rows the policy is called. max_steps: the number of
-    steps after which an episode is cut; None for no limit. max_restarts: how many failures of one episode are followed
-    by another try; None for no limit. info_names: the keys of the infos to collect. fresh: whether each episode is
-    played in a new environment. checked: whether to raise HistoryError if an episode depends on earlier ones.
-    task_names, creators: the name of each task, and what makes its environment; no creators if there is only one task,
-    whose environment the VecEnv has. tasks: the index of each episode's task; None if there is only one.
+    none at all. policy_batch: the number of environments with whose rows the policy is called; None if it gets each
+    batch of the VecEnv as it is. max_steps: the number of steps after which an episode is cut; None for no limit.
+    max_restarts: how many failures of one episode are followed by another try; None for no limit. info_names: the keys
+    of the infos to collect. fresh: whether each episode is played in a new environment. checked: whether to raise
+    HistoryError if an episode depends on earlier ones.
+    task_names, creators: the name of each task, and what makes its environment; no creators if the VecEnv keeps its
+    environments, and each plays its own task only. tasks: the index of each episode's task; None if there is only one.
     """
 
     seeds: Array
     options: Sequence[Mapping[str, object] | None] | None = None
-    policy_batch: int = 16
+    policy_batch: int | None = 16
     max_steps: int | None = None
     max_restarts: int | None = 3
     info_names: Sequence[str] = ()
@@ -43,8 +44,8 @@ class Rules:
         return 0 if self.tasks is None else int(self.tasks[episode])
 
     def place_of(self, episode: int) -> int:
-        """Return the place of an episode in the policy's batches, from 0 to policy_batch - 1."""
-        return int(self.seeds[episode]) % self.policy_batch
+        """Return the place of an episode in the policy's batches, from 0 to policy_batch - 1; 0 without that."""
+        return 0 if self.policy_batch is None else int(self.seeds[episode]) % self.policy_batch
 
 
 @dataclass
@@ -112,12 +113,14 @@ class EpisodeQueue:
         """Take a slot's next episode, the first one of the place at which the fewest are played; None if none is left.
 
         env_tasks: the task that the environment of each slot was made for, or -1. If that has no episode left, the task
-        with the most episodes for each of its environments gets the slot.
+        with the most episodes for each of its environments gets the slot; without creators, the slot gets none.
         """
         if not self._waiting:
             return None
         task = env_tasks[slot]
         if task not in self._waiting:
+            if not self._rules.creators:
+                return None
             num_envs = Counter(env_tasks)
             shares = {
                 task: sum(map(len, places.values())) / (1 + num_envs[task]) for task, places in self._waiting.items()

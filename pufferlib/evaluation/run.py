@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,22 @@ from pufferlib.errors import PlanError, WorkerError
 from pufferlib.evaluation.consistency import HistoryError
 from pufferlib.evaluation.dealer import Dealer
 from pufferlib.evaluation.episodes import FAILED, Episodes, info_column
-from pufferlib.evaluation.noise import MAX_SEED
+from pufferlib.evaluation.film import RGB
+from pufferlib.evaluation.filming import render_mode
 from pufferlib.evaluation.policies import loaded, opened, wrap_kwargs_of
 from pufferlib.evaluation.progress import progress_bar
+from pufferlib.evaluation.reel import Reel, film_names
 from pufferlib.evaluation.rules import EpisodeQueue, Results, Rules
+from pufferlib.evaluation.seeds import episode_seeds
 from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.evaluation.tasks import name_of, tasks_of, with_env_index
 from pufferlib.util.annotations import Array
 from pufferlib.util.suggestions import not_one_of, says_what_was_meant
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.core.arguments import misplaced, options_per_env
-from pufferlib.vectorization.core.plan import checked_count, checked_seed
+from pufferlib.vectorization.core.plan import checked_count
 
-__all__ = ["SEED", "EvaluationInterrupted", "derived_seeds", "evaluate", "play_in", "with_freshness_of"]
+__all__ = ["SEED", "EvaluationInterrupted", "evaluate", "play_in", "with_freshness_of"]
 
 SEED = 987_654_321  # far from those that people train with
 NUM_ENVS, POLICY_BATCH = 16, 16
@@ -61,6 +64,8 @@ def evaluate(
     save: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
     see: Callable[[Batch, Array], None] | None = None,
+    videos: Iterable[int] = (),
+    videos_folder: str | os.PathLike[str] = "videos",
     torch_threads: int = 1,
     trust: bool = False,
     env_args: Sequence[Any] = (),
@@ -117,6 +122,9 @@ def evaluate(
         the number of steps after each batch.
     see: a function that is called with each batch, as arrays, while its environments wait, and with the index of the
         episode that each of them plays, int64 (batch_size,), or -1 for none.
+    videos: the seeds whose episodes to film, in every task. videos_folder: the folder of the films, whose names have
+        the seed and the return; or one .gif or .mp4 file for all of them. The environment needs the render mode
+        "rgb_array". Episodes that are in ``save`` already are not filmed. Films are written at the end.
     torch_threads: the number of threads that torch uses meanwhile, if the policy is one of torch's. trust: accept a
         policy.pt that names code outside the current folder.
 
@@ -126,7 +134,7 @@ def evaluate(
     raises EvaluationInterrupted, a KeyboardInterrupt that has the finished ``episodes``.
     """
     rules = Rules(
-        seeds=_seeds(seeds, episodes, seed),
+        seeds=episode_seeds(seeds, episodes, seed),
         policy_batch=checked_count("policy_batch", policy_batch),
         max_steps=None if max_steps is None else checked_count("max_steps", max_steps),
         max_restarts=None if max_restarts is None else checked_count("max_restarts", max_restarts, 0, ", or None"),
@@ -134,14 +142,33 @@ def evaluate(
         fresh=_is_fresh(fresh),
         checked=fresh == "auto" and backend != "cuda",  # a kernel's reset(seed) sets its whole state
     )
-    rules = _with_tasks(rules, env, tasks, env_args, env_kwargs, backend)
+    policy = loaded(policy, None if tasks is not None and env is None else env, trust=trust)
+    wrapping = {**wrap_kwargs_of(policy), **(wrap_kwargs or {})} or None
+    filmed, kwargs_made = sorted(set(videos)), env_kwargs
+    if filmed:
+        mode = (
+            RGB
+            if tasks is not None
+            else render_mode(
+                env,
+                with_env_index(env, env_kwargs, backend),
+                wrapping,
+                make_kwargs={"backend": backend, "device": device} if backend == "cuda" else None,
+                env_args=env_args,
+            )
+        )
+        kwargs_made = {**(env_kwargs or {}), "render_mode": mode}
+    rules = _with_tasks(rules, env, tasks, env_args, kwargs_made, backend)
     num_episodes = len(rules.seeds)
     if options is not None:
         rules = replace(rules, options=options_per_env(options, num_episodes))
     num_envs = min(num_episodes, NUM_ENVS if num_envs is None else checked_count("num_envs", num_envs))
     if batch_size is None and backend in FIRST_FINISHED:
         batch_size = 1
-    policy = loaded(policy, None if tasks is not None and env is None else env, trust=trust)
+    reel = None
+    if filmed:
+        task_names = () if tasks is None else [rules.task_names[rules.task_of(index)] for index in range(num_episodes)]
+        reel = Reel(Path(videos_folder), film_names(filmed, rules.seeds, task_names), range(num_envs))
     with ExitStack() as stack:
         store = None
         if save is not None:
@@ -168,7 +195,7 @@ def evaluate(
             env_tasks, one_env = EpisodeQueue(rules, endings).first_tasks(num_envs), {}
             source = [rules.creators[task] for task in env_tasks]
         else:
-            one_env["env_kwargs"] = with_env_index(env, env_kwargs, backend)
+            one_env["env_kwargs"] = with_env_index(env, kwargs_made, backend)
         vec = stack.enter_context(
             make(
                 source,
@@ -177,7 +204,7 @@ def evaluate(
                 num_workers=None if num_workers is None else min(checked_count("num_workers", num_workers), num_envs),
                 batch_size=None if batch_size is None else min(checked_count("batch_size", batch_size), num_envs),
                 seed=seed,
-                wrap_kwargs={**wrap_kwargs_of(policy), **(wrap_kwargs or {})} or None,
+                wrap_kwargs=wrapping,
                 autoreset_mode="disabled",
                 context=context,
                 device=device,
@@ -191,15 +218,26 @@ def evaluate(
             )
         )
         act = {"policy_batch": rules.policy_batch, "greedy": greedy, "torch_threads": torch_threads}
-        watch = None if see is None else lambda batch, dealer: see(batch, dealer.episodes_of(batch.env_ids))
-        return play_in(vec, policy, rules, act, env_tasks=env_tasks, see=watch, after=after, store=store)
+        film = None if reel is None else reel.of(vec)
+
+        def watch(batch: Batch, dealer: Dealer) -> None:
+            if film is not None:
+                film(batch, dealer)
+            if see is not None:
+                see(batch, dealer.episodes_of(batch.env_ids))
+
+        seen = None if film is None and see is None else watch
+        result = play_in(vec, policy, rules, act, env_tasks=env_tasks, see=seen, after=after, store=store)
+        if reel is not None:
+            reel.save()
+        return result
 
 
 def play_in(
     vec: VecEnv,
     policy: Any,
     rules: Rules,
-    policy_kwargs: Mapping[str, Any],
+    policy_kwargs: Mapping[str, Any] | None,
     *,
     env_tasks: list[int] | None = None,
     see: Callable[[Batch, Dealer], None] | None = None,
@@ -208,8 +246,9 @@ def play_in(
 ) -> Episodes:
     """Play the episodes of ``rules`` in an existing VecEnv, and return their results.
 
-    policy: as for ``evaluate``, but no path. policy_kwargs: arguments of ``opened``. env_tasks, see, after: as for
-    Dealer; env_tasks are zeros by default. store: where to store finished episodes; those in it are not played.
+    policy: as for ``evaluate``, but no path; without a policy_batch in the rules, a function of a Batch. policy_kwargs:
+    arguments of ``opened``; None for such a function. env_tasks, see, after: as for Dealer; env_tasks are zeros by
+    default. store: where to store finished episodes; those in it are not played.
 
     If an episode depends on those that an environment played before, all episodes are played again, each in a new
     environment, with a warning. Raises PlanError for an environment that is vectorized already, and
@@ -228,7 +267,7 @@ def play_in(
             store.load(rules, results)
         done = None if store is None else lambda episode: store.add(rules, results, episode)
         try:
-            with opened(policy, vec, **policy_kwargs) as act:
+            with nullcontext(policy) if policy_kwargs is None else opened(policy, vec, **policy_kwargs) as act:
                 Dealer(vec, act, rules, results, slot_tasks, see=see, after=after, done=done).play()
         except KeyboardInterrupt:
             finished = _episodes(vec, rules, results, time.perf_counter() - start_s).finished()
@@ -316,45 +355,6 @@ def _episodes(vec: VecEnv, rules: Rules, results: Results, wall_s: float) -> Epi
         agent_names=vec.agent_names,
         wall_s=wall_s,
     )
-
-
-def _seeds(seeds: Iterable[int] | None, episodes: int | None, seed: int) -> Array:
-    """Return the episodes' seeds, int64 (episodes,). Raises PlanError unless they are distinct and possible."""
-    if (seeds is None) == (episodes is None):
-        raise PlanError(f"seeds={seeds!r:.80} and episodes={episodes}; pass one of them")
-    if episodes is not None:
-        return derived_seeds(seed, checked_count("episodes", episodes))
-    assert seeds is not None
-    try:
-        listed = [item if isinstance(item, bool) else checked_seed(item) for item in seeds]
-    except TypeError:
-        raise PlanError(f"seeds={seeds!r:.80} are no seeds; pass a sequence of integers, or episodes=n") from None
-    wrong = [item for item in listed if item is None or isinstance(item, bool) or item > MAX_SEED]
-    if wrong or not listed:
-        problem = f"has {wrong[:8]}" if wrong else "is empty"
-        raise PlanError(f"seeds {problem}; use one or more integers from 0 to 2**32 - 1")
-    twice = [item for item, count in Counter(listed).items() if count > 1]
-    if twice:
-        raise PlanError(f"seeds names {twice[:8]} more than once, which would play the same episodes; name each once")
-    return np.array(listed, np.int64)
-
-
-def derived_seeds(seed: int, num: int) -> Array:
-    """Return distinct seeds of 31 bits for a number of episodes, int64 (num,).
-
-    The lowest eight bits of the seeds count, so that the episodes' places in a policy's batch are all equally frequent.
-    seed: from which they are derived. Raises PlanError if it is no seed, or None.
-    """
-    if seed is None:
-        raise PlanError("seed=None gives other episodes each time; use 0 or more")
-    generator, counts = np.random.default_rng(checked_seed(seed)), np.arange(num) % 256
-    seeds: Array = counts + (generator.integers(0, 2**23, num) << 8)
-    while True:
-        _, firsts = np.unique(seeds, return_index=True)
-        again = np.setdiff1d(np.arange(num), firsts)
-        if not len(again):
-            return seeds
-        seeds[again] = counts[again] + (generator.integers(0, 2**23, len(again)) << 8)
 
 
 def _with_tasks(

@@ -1,5 +1,7 @@
 """Stage: the rows that wait for the policy, as batches of one fixed size in which each episode has a fixed place.
 
+``BatchStage`` instead has the VecEnv's own batches, for policies that can only play these.
+
 A network's answer to a row depends in its last bits on the number of rows and, where the width of a layer is no
 multiple of a vector register's, on the row's place among them. So the place is a function of the episode's seed.
 """
@@ -16,7 +18,7 @@ from pufferlib.evaluation.policies import PolicyBatch
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["Stage"]
+__all__ = ["BatchStage", "Stage"]
 
 EMPTY = -1  # in place of a slot
 
@@ -37,6 +39,11 @@ class Stage:
         self._counts = [0] * policy_batch  # by place: how many episodes wait
         self._padding = vec.num_envs + np.arange(policy_batch)  # ids of slots that do not exist
         self._agents = np.arange(vec.agents_per_env)
+
+    @property
+    def full(self) -> bool:
+        """Whether the policy should be called before more rows are added."""
+        return self.num >= self._policy_batch
 
     def place_of(self, seed: int) -> int:
         """Return the place of a seed's episode, from 0 to policy_batch - 1."""
@@ -107,14 +114,47 @@ class Stage:
 
     def chosen_actions(self, actions: Any, places: Array) -> Any:
         """Return the actions for the environments at these places. Raises ActionError for a wrong number of actions."""
-        if isinstance(actions, tuple):
-            return tuple(self.chosen_actions(part, places) for part in actions)
-        expected = self._policy_batch * self._num_agents
-        actions = np.asarray(actions) if isinstance(actions, list) else actions
-        shape = getattr(actions, "shape", None)
-        if not shape or shape[0] != expected:
-            raise ActionError(
-                f"the policy returned {type(actions).__name__ if shape is None else f'actions of shape {tuple(shape)}'}"
-                f" for {expected} rows; return one action for each row, also for those that fill the batch"
-            )
-        return actions[(places[:, None] * self._num_agents + self._agents).reshape(-1)]
+        return _rows_of(actions, places, self._policy_batch, self._num_agents)
+
+
+class BatchStage:
+    """The rows of the last batch of a VecEnv, unchanged: those of episodes that are over as well.
+
+    vec: the VecEnv. full: True, as the policy is called after each batch.
+    """
+
+    full = True
+
+    def __init__(self, vec: VecEnv) -> None:
+        self._num_envs, self._num_agents = vec.batch_size, vec.agents_per_env
+        self._waiting: list[tuple[Batch, Array]] = []
+
+    def add(self, batch: Batch, chosen: Array, steps: Array, seeds: Array) -> None:
+        """Add a batch. chosen: bool (batch_size,), which of its environments wait. steps, seeds: ignored."""
+        self._waiting.append((batch, np.flatnonzero(chosen)))
+
+    def batches(self) -> Iterator[tuple[Batch, Array]]:
+        """Yield the batch, and the places of the environments that wait in it, int64 (number,)."""
+        while self._waiting:
+            yield self._waiting.pop(0)
+
+    def chosen_actions(self, actions: Any, places: Array) -> Any:
+        """Return the actions for the environments at these places. Raises ActionError for a wrong number of actions."""
+        if len(places) == self._num_envs:
+            return actions
+        return _rows_of(actions, places, self._num_envs, self._num_agents)
+
+
+def _rows_of(actions: Any, places: Array, num_envs: int, num_agents: int) -> Any:
+    """Return the actions for the environments at these places. Raises ActionError for a wrong number of actions."""
+    if isinstance(actions, tuple):
+        return tuple(_rows_of(part, places, num_envs, num_agents) for part in actions)
+    expected = num_envs * num_agents
+    actions = np.asarray(actions) if isinstance(actions, list) else actions
+    shape = getattr(actions, "shape", None)
+    if not shape or shape[0] != expected:
+        raise ActionError(
+            f"the policy returned {type(actions).__name__ if shape is None else f'actions of shape {tuple(shape)}'}"
+            f" for {expected} rows; return one action for each row, also for those that fill the batch"
+        )
+    return actions[(places[:, None] * num_agents + np.arange(num_agents)).reshape(-1)]

@@ -1,6 +1,7 @@
 """Evaluation of policies: complete episodes on fresh seeds, and statistics of their returns.
 
-``play`` implements `puffer eval` over ``pufferlib.evaluation``; ``evaluate`` uses a trainer's VecEnv and policy.
+Both ``play``, which implements `puffer eval`, and ``evaluate``, which uses a trainer's VecEnv and policy, are calls of
+``pufferlib.evaluation``.
 """
 
 from __future__ import annotations
@@ -20,26 +21,30 @@ from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.evaluation import statistics
 from pufferlib.evaluation.dealer import Dealer
 from pufferlib.evaluation.episodes import CUT, FAILED
+from pufferlib.evaluation.film import RGB
+from pufferlib.evaluation.filming import render_mode
+from pufferlib.evaluation.reel import Reel, film_names
 from pufferlib.evaluation.rules import Rules
 from pufferlib.evaluation.run import (
+    POLICY_BATCH,
     SEED,
     EvaluationInterrupted,
-    derived_seeds,
     play_in,
     with_freshness_of,
 )
+from pufferlib.evaluation.seeds import derived_seeds
 from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.evaluation.tasks import name_of, with_env_index
-from pufferlib.models import Actor, SavedPolicy, read_policy
+from pufferlib.models import Actor, BatchPlayer, SavedPolicy, read_policy
 from pufferlib.models.files import POLICY_FILE
-from pufferlib.training.random_policy import Act
-from pufferlib.training.results import Episode, EpisodeCollector, labels_of, labels_of_names
+from pufferlib.training import copies
+from pufferlib.training.results import Episode, agent_returns_by_label, listed, scores_of
 from pufferlib.training.runs import saying_where
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["MAX_STEPS", "SEED", "Evaluation", "Subject", "Summary", "evaluate", "play"]
+__all__ = ["MAX_STEPS", "SEED", "Evaluation", "Subject", "Summary", "evaluate", "play", "policy_batch_of"]
 
 MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 steps
 
@@ -175,6 +180,7 @@ def play(
     torch_threads: int = 1,
     video: str | Path | None = None,
     num_videos: int = 1,
+    video_seeds: Sequence[int] = (),
     snapshots: Sequence[int] | None = None,
     snapshots_folder: str | Path = "snapshots",
     watch: Console | None = None,
@@ -185,16 +191,15 @@ def play(
 
     greedy: take the most likely actions instead of sampling them. torch_threads: the number of threads that torch uses
     meanwhile. device: for backend "cuda" only, the device of the environments; policies stay on the CPU. video: a .gif
-    or .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each. If there
-    are several environments, the first episodes of the first environments are filmed. snapshots: the steps of the first
+    or .mp4 file for the first ``num_videos`` episodes, one after another, or a folder with a file for each.
+    video_seeds: the seeds of the episodes to film instead of the first ones. snapshots: the steps of the first
     environment's first episode to save as pictures in snapshots_folder, along with a GIF of the episode. watch: the
     terminal in which to show the play; only one environment is then used. save: as for ``pufferlib.evaluate``. For the
     other arguments, see ``evaluate`` and ``pufferlib.make``.
 
     Raises PlanError for impossible requests before anything is played.
     """
-    from pufferlib.training.film import RGB
-    from pufferlib.training.video import Reel, Snapshots, render_mode
+    from pufferlib.training.video import Snapshots
 
     if num_episodes < 1 or max_steps < 1:
         raise PlanError(f"{num_episodes} episodes of at most {max_steps} steps; use 1 or more of both")
@@ -208,7 +213,8 @@ def play(
     if batch_size is None:
         batch_size = -(-num_envs // (2 if backend == "pool" else 1))
     batch_size = min(num_envs, batch_size)
-    reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
+    seeds = derived_seeds(seed, num_episodes)
+    reel = _reel(video, num_videos, video_seeds, seeds, num_envs)
     shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
     common_kwargs = with_env_index(subject.env, subject.env_kwargs, backend)
     env_kwargs: Any = [dict(common_kwargs) for _ in range(num_envs)]
@@ -222,7 +228,7 @@ def play(
         for env_id in range(num_envs) if backend == "cuda" else rendered_ids:
             env_kwargs[env_id]["render_mode"] = mode
     rules = Rules(
-        seeds=derived_seeds(seed, num_episodes),
+        seeds=seeds,
         max_steps=max_steps,
         info_names=("score",),
         checked=backend != "cuda" and watch is None,
@@ -287,80 +293,84 @@ def play(
     return replace(result, interrupted=bool(interrupted))
 
 
+def _reel(
+    video: str | Path | None, num_videos: int, video_seeds: Sequence[int], seeds: np.ndarray[Any, Any], num_envs: int
+) -> Reel | None:
+    """Return the Reel of the episodes to film: those of ``video_seeds``, or the first ``num_videos``.
+
+    Returns None if ``video`` is None. Raises PlanError for impossible requests, and the errors of Reel.
+    """
+    if video is None:
+        if len(video_seeds):
+            raise PlanError(f"video_seeds={video_seeds} without video; name a file or a folder for the films")
+        return None
+    if len(video_seeds):
+        return Reel(Path(video), film_names(video_seeds, seeds), range(num_envs))
+    if not 1 <= num_videos <= len(seeds):
+        raise PlanError(f"{num_videos} videos of {len(seeds)} episodes; use 1 to {len(seeds)}")
+    # The first episodes are dealt to the first environments; those after them to any.
+    names = {episode: f"episode-{episode + 1}" for episode in range(num_videos)}
+    return Reel(Path(video), names, range(min(num_envs, num_videos)))
+
+
 # ----------------------------------------------------------------------------------------------------- the episodes
 
 
 def evaluate(
     vec: pufferlib.VecEnv,
-    act: Act,
+    policy: Any,
     num_episodes: int,
     seed: int,
     *,
+    policy_kwargs: Mapping[str, Any] | None = None,
+    alike: bool = False,
     max_steps: int = MAX_STEPS,
     see: Callable[[pufferlib.Batch], None] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> list[Episode]:
-    """Reset the environments with ``seed``, play ``num_episodes`` episodes, and return them.
+    """Play ``num_episodes`` episodes in an existing VecEnv, and return them in the order of their seeds.
 
-    The number of episodes from each environment (from each copy, if environments are already vectorized) is fixed
-    beforehand, because the episodes that finish first are mostly short ones. act: returns the flat actions for a batch.
+    The number of episodes of each environment is fixed beforehand, because the episodes that finish first are mostly
+    short ones, and environments may differ. ``alike`` states that they do not: the next episode then goes to whichever
+    is free, and its ``env_id`` is 0.
+
+    policy: a function that returns the flat actions for a Batch, and is called with each batch; with policy_kwargs, the
+    arguments of ``pufferlib.evaluation.policies.opened``, an Actor. seed: the episodes' seeds are derived from it.
     max_steps: the number of steps after which an episode is cut, with ``Episode.cut`` set, so that endless episodes
     also end. see: called with each batch while its environments wait for actions. after: called after each batch with
     the numbers of episodes and of environment steps so far.
+
+    An episode that fails is played once more if the VecEnv restarts environments. If it fails again, it is left out,
+    with a warning. Raises WorkerError if all fail.
     """
-    copies = vec.copies_per_env
-    share, rest = divmod(num_episodes, vec.num_envs * copies)
-    num_left = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
-    finished, episodes, num_steps = EpisodeCollector(copies > 1, labels_of(vec)), list[Episode](), 0
-    # Of the unfinished episodes; each environment has a return per agent.
-    returns, lengths = np.zeros((len(num_left), vec.agents_per_env // copies)), np.zeros(len(num_left), np.int64)
-    abandoned: set[int] = set()  # copies that play on after their episode was cut
-    vec.async_reset(seed=seed)
-    while True:
-        batch, host = vec.recv(), vec.host_batch
-        assert host is not None
-        if see is not None:
-            see(host)
-        env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
-        env_masks = masks.reshape(len(env_ids), -1)
-        # A row without a transition begins an episode.
-        returns[env_ids] = np.where(
-            env_masks.any(1, keepdims=True), returns[env_ids] + rewards.reshape(env_masks.shape) * env_masks, 0
-        )
-        lengths[env_ids] = np.where(env_masks.any(1), lengths[env_ids] + 1, 0)
-        num_steps += int(env_masks.any(1).sum())
-        ended = finished.in_batch(batch.infos)
-        over = [*(episode.env_id for episode in ended)]
-        ended = [episode for episode in ended if episode.env_id not in abandoned]
-        abandoned -= set(over)
-        late = [env_id for env_id in env_ids.tolist() if lengths[env_id] >= max_steps and env_id not in over]
-        ended += [finished.cut(env_id, returns[env_id], int(lengths[env_id])) for env_id in late]
-        for episode in ended:
-            if num_left[episode.env_id]:
-                num_left[episode.env_id] -= 1
-                episodes.append(episode)
-        if after is not None:
-            after(len(episodes), num_steps)
-        if len(episodes) == num_episodes:
-            return episodes
-        if copies > 1:  # a single copy cannot be reset: it plays on, and the result is not counted
-            abandoned |= set(late)
-            returns[late], lengths[late] = 0, 0
-            late = []
-        _send(vec, host.env_ids, act(host), late)
+    if vec.copies_per_env > 1:
+        act = policy
+        if policy_kwargs is not None:
+            kwargs = {"agents_per_env": vec.agents_per_env, "greedy": policy_kwargs["greedy"], "seed": seed}
+            act = BatchPlayer(policy, vec.num_envs * vec.agents_per_env, **kwargs)
+        return copies.evaluate(vec, act, num_episodes, seed, max_steps=max_steps, see=see, after=after)
+    env_ids = np.zeros(num_episodes, np.int64) if alike else np.arange(num_episodes) % vec.num_envs
+    rules = Rules(
+        seeds=derived_seeds(seed, num_episodes),
+        policy_batch=None if policy_kwargs is None else policy_kwargs["policy_batch"],
+        max_steps=max_steps,
+        max_restarts=1,
+        info_names=("score",),
+        task_names=["evaluation"] if alike else [f"environment {env_id}" for env_id in range(vec.num_envs)],
+        tasks=None if alike else env_ids,
+    )
+    env_tasks = [0] * vec.num_envs if alike else list(range(vec.num_envs))
+    watch = None if see is None else lambda batch, dealer: see(batch)
+    played = play_in(vec, policy, rules, policy_kwargs, env_tasks=env_tasks, see=watch, after=after)
+    return listed(played, env_ids.tolist())
 
 
-def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:
-    """Send actions to these environments, except to those in ``late``, which are reset."""
-    if not late:
-        vec.send(actions)
-        return
-    on_time = ~np.isin(env_ids, late)
-    rows = on_time.repeat(vec.agents_per_env)
-    if on_time.any():
-        some = tuple(part[rows] for part in actions) if isinstance(actions, tuple) else actions[rows]
-        vec.send(some, env_ids=env_ids[on_time].tolist())
-    vec.async_reset(env_ids=late)
+def policy_batch_of(vec: pufferlib.VecEnv) -> int:
+    """Return the number of environments with whose rows to call a policy in a VecEnv: 16 to 256, a power of two.
+
+    Derived seeds spread evenly over so many places.
+    """
+    return min(256, max(POLICY_BATCH, 1 << (vec.batch_size.bit_length() - 1)))
 
 
 # ------------------------------------------------------------------------------------------------------ the results
@@ -413,7 +423,7 @@ class Evaluation:
     @property
     def scores(self) -> Summary | None:
         """Statistics of the scores; None if the environment reports none."""
-        scores = self._scores[self._played]
+        scores = scores_of(self.episodes)[self._played]
         scores = scores[~np.isnan(scores)]
         return Summary.of(scores) if len(scores) else None
 
@@ -436,7 +446,7 @@ class Evaluation:
         """Return the statistics of returns, agents' returns, scores (if there are any) and lengths, keyed by name."""
         agents = {
             f"return of {label}": Summary.of(returns[self._played])
-            for label, returns in self._returns_by_label().items()
+            for label, returns in agent_returns_by_label(self.episodes).items()
         }
         scores = {} if self.scores is None else {"score": self.scores}
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
@@ -463,24 +473,9 @@ class Evaluation:
     def _played(self) -> np.ndarray[Any, Any]:
         return np.asarray(self.episodes.endings != FAILED)
 
-    @property
-    def _scores(self) -> np.ndarray[Any, Any]:
-        """The score of each episode, as the mean over the agents that report one; NaN without any."""
-        try:
-            return self.episodes.numbers("score")
-        except PlanError:  # no numbers
-            return np.full(len(self.episodes), np.nan)
-
-    def _returns_by_label(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Return the returns of each agent, or type of agents, in each episode, by label (see ``labels_of_names``)."""
-        columns: dict[str, list[int]] = {}
-        for agent_index, label in enumerate(labels_of_names(self.episodes.agent_names)):
-            columns.setdefault(label, []).append(agent_index)
-        return {label: self.episodes.agent_returns[:, indices].mean(1) for label, indices in columns.items()}
-
     def _rows(self) -> Iterator[dict[str, Any]]:
-        by_label = self._returns_by_label()
-        for index, score in enumerate(self._scores.tolist()):
+        by_label = agent_returns_by_label(self.episodes)
+        for index, score in enumerate(scores_of(self.episodes).tolist()):
             failed = not self._played[index]
             yield {
                 "seed": int(self.episodes.seeds[index]),

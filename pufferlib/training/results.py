@@ -13,6 +13,8 @@ from torch import nn
 
 import pufferlib
 from pufferlib.emulation.extra_leaves import type_of_name
+from pufferlib.errors import PlanError
+from pufferlib.evaluation.episodes import CUT, FAILED
 from pufferlib.models import Actor
 from pufferlib.vectorization.core.messages import crash_cause
 from pufferlib.vectorization.device.episodes import EpisodeStats
@@ -26,7 +28,8 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 class Episode(NamedTuple):
     """A finished episode: its return, summed over agents, and the agents' mean score, or None without scores.
 
-    env_id: the environment's id or, for a copy in an already vectorized environment, the copy's agent id.
+    env_id: the environment's id or, for a copy in an already vectorized environment, the copy's agent id; 0 in
+    evaluations of environments that are all alike.
     """
 
     env_id: int
@@ -42,7 +45,7 @@ class Result:
     """The result of a run. began: the Unix time at which training began or was last resumed.
 
     seconds: the duration of training, including the time before it was resumed. episodes: those of the evaluation after
-    training.
+    training, in the order of their seeds, without any that failed.
     """
 
     actor: Actor
@@ -159,6 +162,39 @@ def labels_of_names(names: Sequence[str]) -> Sequence[str]:
     if len(set(labels)) > MOST_LABELS:
         labels = tuple(map(type_of_name, names))
     return labels if 2 <= len(set(labels)) <= MOST_LABELS else ()
+
+
+def agent_returns_by_label(played: pufferlib.Episodes) -> dict[str, np.ndarray]:
+    """Return the mean returns of each agent, or type of agents, in each episode, by label (see ``labels_of_names``)."""
+    columns: dict[str, list[int]] = {}
+    for agent_index, label in enumerate(labels_of_names(played.agent_names)):
+        columns.setdefault(label, []).append(agent_index)
+    return {label: played.agent_returns[:, indices].mean(1) for label, indices in columns.items()}
+
+
+def scores_of(played: pufferlib.Episodes) -> np.ndarray:
+    """Return the score of each episode, as the mean over the agents that report one; NaN without any."""
+    try:
+        return played.numbers("score")
+    except PlanError:  # no numbers
+        return np.full(len(played), np.nan)
+
+
+def listed(played: pufferlib.Episodes, env_ids: Sequence[int]) -> list[Episode]:
+    """Return evaluated episodes as a list, without those that failed. env_ids: the environment of each."""
+    returns_of, scores = agent_returns_by_label(played), scores_of(played)
+    return [
+        Episode(
+            env_ids[index],
+            float(played.returns[index]),
+            int(played.lengths[index]),
+            None if np.isnan(scores[index]) else float(scores[index]),
+            ending == CUT,
+            {label: float(returns[index]) for label, returns in returns_of.items()},
+        )
+        for index, ending in enumerate(played.endings.tolist())
+        if ending != FAILED
+    ]
 
 
 def mean_score(episodes: Iterable[Episode]) -> float | None:

@@ -26,11 +26,12 @@ import torch
 
 import pufferlib
 from pufferlib.errors import CheckpointError, PlanError, PufferError
-from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
+from pufferlib.models import Actor, Origin, save_policy
 from pufferlib.models.files import POLICY_FILE, is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
+from pufferlib.registry import creator
 from pufferlib.training.checkpoints import FILE, KIND, NEWEST, checkpoint_path, later
 from pufferlib.training.ddp import gathered, is_first, of_this_rank, several
-from pufferlib.training.evaluation import evaluate
+from pufferlib.training.evaluation import evaluate, policy_batch_of
 from pufferlib.training.minibatches import require_rows
 from pufferlib.training.report import Report
 from pufferlib.training.results import Result, labels_of, summary
@@ -38,6 +39,7 @@ from pufferlib.training.runs import AUTO, command_to_resume, new_run_folder, not
 from pufferlib.training.settings import from_command_line
 from pufferlib.training.tracking import Tracker
 from pufferlib.training.video import Videos, with_pictures
+from pufferlib.vectorization.core.arguments import accepts_env_index
 
 SAVING_SHARE = 0.02  # of the time, at most, for saving newest.pt, which may have a replay buffer
 TURNS_TOGETHER = 16  # calls of is_due between agreements of several processes
@@ -379,15 +381,14 @@ def run(
                 seconds = report.earlier_s + time.perf_counter() - start_s
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             learner.actor.policy.eval()
-            seed = config.seed + 1_000_000
-            num_agents = vec.num_envs * vec.agents_per_env
-            player_kwargs: dict[str, Any] = {
-                "agents_per_env": vec.agents_per_env,
+            policy_kwargs = {
+                "policy_batch": policy_batch_of(vec),
                 "greedy": config.eval_greedy,
-                "seed": seed,
+                "torch_threads": config.torch_threads,
             }
-            player = BatchPlayer(learner.actor, num_agents, **player_kwargs)
-            episodes = evaluate(vec, player, config.eval_episodes, seed)
+            alike = config.backend == "cuda" or not accepts_env_index(creator(config.env if env is None else env))
+            how: dict[str, Any] = {"policy_kwargs": policy_kwargs, "alike": alike}
+            episodes = evaluate(vec, learner.actor, config.eval_episodes, config.seed + 1_000_000, **how)
         except KeyboardInterrupt:
             session.break_off()
             raise

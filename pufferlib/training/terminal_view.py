@@ -19,7 +19,7 @@ from rich.text import Text
 
 import pufferlib
 from pufferlib.errors import PlanError
-from pufferlib.training.film import FPS, checked_picture, scaled
+from pufferlib.evaluation.film import FPS, checked_picture, scaled
 
 NUM_LINES_BELOW = 2  # the caption, and the cursor
 

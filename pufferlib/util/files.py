@@ -1,4 +1,4 @@
-"""Replace files atomically."""
+"""Replace files atomically, and name them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["written_whole"]
+__all__ = ["file_name", "written_whole"]
 
 
 @contextlib.contextmanager
@@ -51,3 +51,11 @@ def _is_alive(pid: int) -> bool:
     except (OverflowError, PermissionError):
         pass
     return True
+
+
+def file_name(text: str) -> str:
+    """Convert a text to a file name that has no extension.
+
+    Each run of characters other than ASCII letters and digits becomes a hyphen; at either end, it is removed.
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

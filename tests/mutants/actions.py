@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cleanrl_demo import ppo
+from pufferlib.evaluation.dealer import Dealer
 from pufferlib.models.distributions import Decisions, Distribution
-from pufferlib.training import evaluation
 
 from .edits import Edit, both
 from .mutant import LEARN, RECEIVE, UPDATE, Mutant
@@ -165,12 +165,7 @@ MUTANTS = (
         "Actions are sent, in training and in evaluation, as if batches were sorted by environment id.",
         (
             *both(LEARN, SEND, "_vec.send(_actions, env_ids=np.sort(_vec.host_batch.env_ids))"),
-            Edit(
-                evaluation._send,
-                SEND,
-                "_vec.send(_actions, env_ids=np.sort(_env_ids))",
-                where="np.isin(_env_ids, _late)",
-            ),
+            Edit(Dealer._send, "_vec.send(_actions, env_ids=_slots)", "_vec.send(_actions, env_ids=np.sort(_slots))"),
         ),
         envs=("identity",),
         backend="pool",

@@ -102,7 +102,7 @@ def trained(env, monkeypatch):
         if env == "uneven":  # as on a pool: in halves, the first environments are always a row ahead
             patch.setattr(factory, "RowWeights", counted)
         # Evaluation is not what is looked at, and resets as well.
-        patch.setattr("pufferlib.training.session.evaluate", lambda *args: [])
+        patch.setattr("pufferlib.training.session.evaluate", lambda *args, **kwargs: [])
         weights = trainer.train(config).actor.policy.parameters()
     return torch.cat([part.detach().reshape(-1) for part in weights])
 

@@ -21,8 +21,9 @@ import pufferlib
 from cleanrl_demo import ppo
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
+from pufferlib.evaluation.seeds import derived_seeds
 from pufferlib.models import Actor, BatchPlayer, Origin, make_policy, save_policy
-from pufferlib.training.evaluation import SEED, Subject, Summary, evaluate, play
+from pufferlib.training.evaluation import SEED, Subject, Summary, evaluate, play, policy_batch_of
 from pufferlib.training.plot import read
 from pufferlib.training.random_policy import random_actor
 from pufferlib.training.recent_statistics import RecentStatistics
@@ -147,6 +148,70 @@ def test_what_never_ends_is_cut(backend, batch_size):
     assert {episode.score for episode in episodes} == {None, 1.0, 3.0}
 
 
+class Random(gymnasium.Env):
+    """Pays what is random, for a random number of steps, which depends on the action."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action):
+        over = self.np_random.random() < (0.1, 0.3)[action]
+        return self.np_random.random(2, np.float32), self.np_random.random(), over, False, {}
+
+
+class Indexed(Random):
+    def __init__(self, env_index):
+        self.index = env_index
+
+    def step(self, action):
+        *row, _ = super().step(action)
+        return *row, {"score": self.index}
+
+
+@pytest.mark.parametrize("env", [Random, Indexed])
+def test_a_trainers_evaluation_is_the_same_whatever_the_backend(env):
+    """To the bit, of a sampled policy; if environments differ, each plays its share."""
+    results = []
+    for backend, batch_size in BACKENDS:
+        with pufferlib.make(env, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1) as vec:
+            torch.manual_seed(1)
+            actor = Actor("default", vec.observation_layout, vec.single_action_space)
+            how = {"policy_kwargs": {"policy_batch": policy_batch_of(vec), "greedy": False, "torch_threads": 1}}
+            results.append(evaluate(vec, actor, 13, seed=1, alike=env is Random, **how))
+    assert all(episodes == results[0] for episodes in results)
+    assert len({episode.episodic_return for episode in results[0]}) == 13
+    ids = [0] * 13 if env is Random else [0, 1, 2, 3] * 3 + [0]
+    assert [episode.env_id for episode in results[0]] == ids
+    assert [episode.score for episode in results[0]] == ([None] * 13 if env is Random else ids)
+
+
+class Failing(Random):
+    """Fails in every third episode, by its seed."""
+
+    def reset(self, *, seed=None, options=None):
+        self.fails = seed % 3 == 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if self.fails:
+            raise ValueError("no further")
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+def test_episodes_that_fail_twice_are_left_out_of_a_trainers_evaluation():
+    with pufferlib.make(Failing, num_envs=4, seed=1, on_error="restart", max_restarts=None) as vec:
+        with pytest.warns(RuntimeWarning, match=r"(?s)failed 2 times: .*13 of 30 episodes failed"):
+            episodes = evaluate(vec, random_actor(vec), 30, seed=1, alike=True)
+        assert len(episodes) == sum(seed % 3 != 0 for seed in derived_seeds(1, 30).tolist()) < 30
+    with pufferlib.make(Failing, num_envs=4, seed=1) as vec, pytest.raises(pufferlib.WorkerError, match="no further"):
+        evaluate(vec, random_actor(vec), 30, seed=1, alike=True)
+
+
 def test_progress_is_reported():
     counts_seen = []
     with pufferlib.make(Clock, num_envs=2, seed=1) as vec:
@@ -225,7 +290,7 @@ def test_each_agents_return_is_reported_of_complete_and_of_cut_episodes(backend,
 @pytest.mark.parametrize(
     ("names", "returns"),
     [
-        (["wolf_0", "rude"], {"wolf_0": 3}),  # what it tells of an episode itself is not ours to read
+        (["wolf_0", "rude"], {"wolf_0": 3, "rude": 4}),  # whatever it tells of an episode itself
         ([7, ("a", 1)], {"7": 3, "('a', 1)": 4}),
         (["only"], {}),
         ([*(f"wolf_{i}" for i in range(12)), "sheep"], {"wolf": 3 * 6.5, "sheep": 26}),

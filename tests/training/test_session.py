@@ -21,6 +21,7 @@ import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay, sac, td3
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
+from pufferlib.evaluation.seeds import derived_seeds
 from pufferlib.models import LSTM, MLP, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint, save_checkpoint
 from pufferlib.training.checkpoints import FILE, KIND, NEWEST
@@ -482,12 +483,29 @@ class Fragile(Alone):
         return super().step(action)
 
 
+def fails(seed):
+    """Whether the episode of a seed fails, whatever is played."""
+    env, over = Fragile(), False
+    env.reset(seed=seed)
+    try:
+        while not over:
+            _, _, over, *_ = env.step(0)
+    except ValueError:
+        return True
+    return False
+
+
 @pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:evaluation. the episode of seed:RuntimeWarning")
 def test_training_goes_on_when_environments_fail():
+    """Episodes that fail whenever they are played are left out of the evaluation."""
     with pytest.raises(pufferlib.WorkerError, match="no further"):
         ppo.train(ppo.Config(**SMALL, runs=None), Fragile)
-    config = ppo.Config(**SMALL, on_error="restart", max_restarts=None, runs=None)
-    assert len(ppo.train(config, Fragile).episodes) == 8
+    config = ppo.Config(**{**SMALL, "eval_episodes": 40}, on_error="restart", max_restarts=None, runs=None)
+    seeds = derived_seeds(config.seed + 1_000_000, 40).tolist()
+    num_failing = sum(map(fails, seeds))
+    assert 0 < num_failing < 40
+    assert len(ppo.train(config, Fragile).episodes) == 40 - num_failing
 
 
 def test_a_run_without_its_buffer_refills_it_before_it_learns_on(tmp_path, monkeypatch):
