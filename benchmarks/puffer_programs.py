@@ -3,8 +3,8 @@
     python -m benchmarks.puffer_programs [returns | speeds]          an hour; --short: minutes, stores nothing
 
 returns: trainers/puffer_program.py trains three environments with five seeds on the CPU: Gymnasium's CartPole on a
-pool, a PettingZoo team on Serial, and a native PufferEnv that needs an LSTM. speeds: vectorizers/pufferlib_30.py, whose calls
-are PufferLib's ``vector.make``, ``recv`` and ``send``, takes turns on both libraries and next to a bare loop, on
+pool, a PettingZoo team on Serial, and a native PufferEnv that needs an LSTM. speeds: vectorizers/pufferlib_30.py, whose
+calls are PufferLib's ``vector.make``, ``recv`` and ``send``, takes turns on both libraries and next to a bare loop, on
 Gymnasium 0.29. Writes benchmarks/results/puffer_programs.json after each training and each workload; what it has is not
 run again unless --again is given. Prints the tables.
 """

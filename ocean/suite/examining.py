@@ -45,10 +45,8 @@ NUM_LAST_LINES = 12  # of a failed learner's output
 IN_FRONT = {
     module.__file__ for module in (sys.modules[__name__], training_evaluation, action_values, registry, importlib)
 }
-IN_FRONT |= {training_evaluation.__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
-IN_FRONT |= {
-    str(path) for package in (vectorization, evaluation) for path in Path(package.__file__).parent.rglob("*.py")
-}
+IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+IN_FRONT |= {str(path) for package in (vectorization, evaluation) for path in Path(package.__path__[0]).rglob("*.py")}
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 

@@ -87,8 +87,9 @@ def _foreign_files(package: Path) -> str:
     others = {name for name in metadata.packages_distributions().get("pufferlib", ()) if name != "pufferlib"}
     packages = " ".join(["pufferlib", *sorted(others)])
     return (
-        f"{package} has modules of PufferLib ({', '.join(names)}), which hide those of pufferlib {pufferlib.__version__}; "
-        f"uninstall both (pip uninstall {packages}), delete the folder, and install pufferlib again"
+        f"{package} has modules of PufferLib ({', '.join(names)}), which hide those of pufferlib "
+        f"{pufferlib.__version__}; uninstall both (pip uninstall {packages}), delete the folder, and install pufferlib "
+        "again"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class RowWeights:
             of_envs = (self._num_rows.mean() / self._num_rows[env_ids]).astype(np.float32)
             self.host = np.repeat(of_envs, self._agents_per_env)
         # The fields of a Batch are annotated as arrays, also where they are tensors.
-        weights: Any = self.host if self._tensors is None else self._tensors.on_device(self.host)
+        weights = self.host if self._tensors is None else cast(Array, self._tensors.on_device(self.host))
         self.batch = WeightedBatch.weighted(batch, weights)
         return self.batch
 
