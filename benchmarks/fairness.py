@@ -1,13 +1,13 @@
 """What a pool's preference for fast environments does to a learner's rows, and what ``make(fair=…)`` costs.
 
-    python -m benchmarks.fairness [--short] [--picture]
+    python -m benchmarks.fairness [--short] [--step-ms MS] [--picture]
 
-Ten environments, whose steps take 0.5 ms or ten times as long, by sleeping: half of the environments are always slow,
-or each episode is, with equal probability. A slow step's reward is 1, a fast one's 0, so that the mean reward of all
-rows should be 0.5. Contestants take turns of some thousand rows: synchronous, a plain pool with batches of five, one
-with weights, and quotas of 1 and 8 rows. For each: rows per second, the mean reward, weighted if there are weights,
-the slow environments' share of the rows, and the effective share of the rows, (sum of w)² / (n · sum of w²): a mean
-over n rows with weights w has the variance of a mean over that share of n rows with equal weights.
+Ten environments, whose steps take 0.5 ms (--step-ms) or ten times as long, by sleeping: half of the environments are
+always slow, or each episode is, with equal probability. A slow step's reward is 1, a fast one's 0, so that the mean
+reward of all rows should be 0.5. Contestants take turns of some thousand rows: synchronous, a plain pool with batches
+of five, one with weights, and quotas of 1 and 8 rows. For each: rows per second, the mean reward, weighted if there are
+weights, the slow environments' share of the rows, and the effective share of the rows, (sum of w)² / (n · sum of w²):
+a mean over n rows with weights w has the variance of a mean over that share of n rows with equal weights.
 
 The full form plays a million rows with each, in three quarters of an hour, and stores benchmarks/results/fairness.json;
 --short plays 4,000 in half a minute and stores nothing. --picture draws docs/pictures/fairness.png from these results.
@@ -34,7 +34,7 @@ from benchmarks.lines import table_text
 RESULT = Path(__file__).parent / "results" / "fairness.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "fairness.png"
 NUM_ENVS, BATCH_SIZE = 10, 5
-STEP_S, SLOW, HORIZON = 0.0005, 10, 20
+SLOW, HORIZON = 10, 20
 CASES = {"environment": False, "episode": True}
 CONTESTANTS: dict[str, dict[str, Any]] = {
     "synchronous": {"backend": "multiprocessing", "batch_size": NUM_ENVS},
@@ -52,8 +52,8 @@ class Paced(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, by_episode: bool, env_index: int) -> None:
-        self.by_episode, self.is_slow = by_episode, env_index % 2 == 1
+    def __init__(self, by_episode: bool, step_s: float, env_index: int) -> None:
+        self.by_episode, self.step_s, self.is_slow = by_episode, step_s, env_index % 2 == 1
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -63,7 +63,7 @@ class Paced(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        time.sleep(STEP_S * (SLOW if self.is_slow else 1))
+        time.sleep(self.step_s * (SLOW if self.is_slow else 1))
         self.steps_left -= 1
         return np.zeros(1, np.float32), float(self.is_slow), self.steps_left == 0, False, {}
 
@@ -107,15 +107,22 @@ class Contestant:
         }
 
 
-def measure(num_rows: int, num_turns: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the figures of each contestant in each case. num_rows: of each, in num_turns turns."""
+def measure(num_rows: int, num_turns: int, step_s: float) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the figures of each contestant in each case.
+
+    num_rows: of each contestant, in num_turns turns. step_s: the seconds of a fast step.
+    """
     figures: dict[str, dict[str, dict[str, Any]]] = {}
     for case, by_episode in CASES.items():
         with ExitStack() as stack:
             contestants = {}
             for name, kwargs in CONTESTANTS.items():
                 arguments = {"backend": "pool", "num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "seed": 1}
-                arguments |= {"batch_size": BATCH_SIZE, "env_kwargs": {"by_episode": by_episode}, **kwargs}
+                arguments |= {
+                    "batch_size": BATCH_SIZE,
+                    "env_kwargs": {"by_episode": by_episode, "step_s": step_s},
+                    **kwargs,
+                }
                 contestants[name] = Contestant(stack.enter_context(pufferlib.make(Paced, **arguments)))
             for _ in range(num_turns):
                 for contestant in contestants.values():
@@ -170,10 +177,14 @@ def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="4,000 rows of each; stores nothing")
+    parser.add_argument(
+        "--step-ms", type=float, default=0.5, help="milliseconds of a fast step; more on a busy machine"
+    )
     parser.add_argument("--picture", action="store_true", help=f"draws {PICTURE.name}")
     options = parser.parse_args()
     before = os.getloadavg()[0]
-    figures = measure(4_000, 10) if options.short else measure(1_000_000, NUM_POINTS)
+    num_rows, num_turns = (4_000, 10) if options.short else (1_000_000, NUM_POINTS)
+    figures = measure(num_rows, num_turns, options.step_ms / 1000)
     print(table(figures))
     print(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
     if not options.short:

@@ -267,8 +267,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
-    valid = rollout.masks.nonzero()[0]
-    valid_rows = torch.from_numpy(by_weight(valid, rollout.weights[valid], generator)).to(config.device)
+    valid = by_weight(rollout.masks.nonzero()[0], rollout.weights, generator)
+    valid_rows = torch.from_numpy(valid).to(config.device)
     columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
     if config.learner == "fused":
         rows = optimizer.rows(rollout.observations, *columns)

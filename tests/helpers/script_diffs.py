@@ -14,19 +14,21 @@ from cleanrl_demo import ppo
 __all__ = ["changed_lines"]
 
 FUSED = {"config.learner == 'fused'", "self.learner == 'fused'"}
-# How ppo.py would stand without the compiled learner.
+# How ppo.py would stand without the compiled learner and without the weights of rows.
 REPLACED = {
     r"^    optimizer: Any\n(?=    generator)": "    optimizer: torch.optim.Optimizer\n",
     r"^    optimizer: Any\n": "",
     r" optimizer: Adam, or the FusedPolicy, which also acts\.": "",
     r"^    policy = learner\.optimizer if .*\n": "",
     r"= policy\(rollout": "= learner.actor(rollout",
+    r"^    valid = by_weight\((.*), rollout\.weights, generator\)\n(.*)\(valid\)": r"\2(\1)",
+    r"^.*(\bby_weight,|fair: str|weights: learn from|\"fair\"\)|self\.weights\b).*\n": "",
     r"^.*(FusedPolicy,|\bLEARNERS\b|learner: str|torch, or fused).*\n+": "",
 }
 
 
 def plain_lines() -> list[str]:
-    """Return the lines of ppo.py without the compiled learner, which no other script takes."""
+    """Return the lines of ppo.py without the compiled learner and the weights of rows, which no other script takes."""
     source = Path(str(ppo.__file__)).read_text()
     lines = source.splitlines(keepends=True)
     branches = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.If)]
