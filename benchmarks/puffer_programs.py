@@ -113,11 +113,13 @@ def speeds_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=["returns", "speeds", []], help="by default both")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="returns, speeds; by default both")
     parser.add_argument("--short", action="store_true", help="one seed, a tenth of the steps, two turns")
     parser.add_argument("--again", action="store_true", help="run again what there are results for")
     options = parser.parse_args()
     parts = options.parts or ["returns", "speeds"]
+    if unknown := {*parts} - {"returns", "speeds"}:
+        parser.error(f"{unknown.pop()!r} is no part; use returns or speeds")
     stored: dict[str, Any] = {"returns": [], "speeds": {}}
     if RESULTS.exists() and not options.short:
         stored |= json.loads(RESULTS.read_text())
