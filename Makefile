@@ -57,11 +57,17 @@ core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$
 # What needs CPython 3.12 for most of its tests, which the python of VENV may not be.
 VERSION_TESTS := $(call files_of,line_coverage)
 
+# What trains programs for PufferLib needs packages that the versions leave out; its tests run there once
+# `.venv-oldest/bin/python -m pip install torch rich pillow` has installed these.
+TORCH_TESTS := $(call files_of,compat_cleanrl compat_models compat_pufferl compat_pytorch)
+
 # $(call core_tests,NAME): run the tests of the core there.
 define core_tests
 $(core_venv); case $$? in \
 	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) \
-		$(VERSION_TESTS) $(ARGS) ;; \
+		$(VERSION_TESTS) $(ARGS) && \
+		if .venv-$(1)/bin/python -c "import torch, rich, PIL" 2> /dev/null; then \
+			.venv-$(1)/bin/python -m $(RUNNER) -m "not slow and not long" $(TORCH_TESTS) $(ARGS); fi ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef
