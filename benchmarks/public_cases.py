@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,17 +247,19 @@ def _version(python: Path, name: str) -> str:
 
 
 def page_text(stored: Mapping[str, Any]) -> str:
-    """Return a sentence with the counts, and the table of all cases, as Markdown."""
-    rows = []
+    """Return a sentence with the counts, and the table of all cases, as Markdown. A case runs if it does on either."""
+    rows, counts = [], Counter[str]()
     for case in CASES:
         results = [stored.get(venv, {}).get(case.name, ["not tried", ""]) for venv in VENVS]
         rows.append((case.release, " ".join((case.path, *case.arguments)).strip(), *(_cell(*item) for item in results)))
-    counts = []
-    for venv, title in VENVS.items():
-        statuses = [status for status, _ in stored.get(venv, {}).values()]
-        installed = len(statuses) - statuses.count(NOT_INSTALLED)
-        counts.append(f"{statuses.count(RUNS)} of {installed} on {title}")
-    text = f"Of the cases whose packages can be installed run {', and '.join(counts)} ({stored['version']})."
+        statuses = {venv: status for venv, (status, _) in zip(VENVS, results, strict=True)}
+        counts += Counter(venv for venv, status in statuses.items() if status == RUNS)
+        counts["tried"] += not {RUNS, FAILS}.isdisjoint(statuses.values())
+        counts[RUNS] += RUNS in statuses.values()
+    text = (
+        f"{counts[RUNS]} of the {counts['tried']} cases whose packages can be installed run: "
+        f"{' and '.join(f'{counts[venv]} on {title}' for venv, title in VENVS.items())} ({stored['version']})."
+    )
     return text + "\n\n" + table(("release", "program or wrapper", *VENVS.values()), rows)
 
 

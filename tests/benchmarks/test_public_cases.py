@@ -70,7 +70,10 @@ def test_the_list_has_all_releases_and_no_case_twice() -> None:
 def test_the_page_counts_what_could_be_installed(monkeypatch: Any) -> None:
     cases = [Case("9.9", "script", f"{name}.py") for name in "abc"]
     monkeypatch.setattr(public_cases, "CASES", cases)
-    results = zip(cases, [(RUNS, ""), (FAILS, "a | b"), (NOT_INSTALLED, "no wheel")], strict=True)
-    text = page_text({"version": "abc", "programs": {case.name: [*result] for case, result in results}})
-    assert "1 of 2 on Gymnasium 1.4" in text
-    assert "| 9.9 | b.py | not tried | fails: a / b |" in text
+    now = zip(cases, [(RUNS, ""), (FAILS, "a | b"), (NOT_INSTALLED, "no wheel")], strict=True)
+    then = {cases[0].name: [RUNS, ""], cases[1].name: [RUNS, ""]}
+    stored = {"version": "abc", "programs": {case.name: [*result] for case, result in now}, "programs-old": then}
+    text = page_text(stored)
+    assert "2 of the 2 cases whose packages can be installed run: 2 on Gymnasium 0.29, NumPy 1.26 and 1 on" in text
+    assert "| 9.9 | b.py | runs | fails: a / b |" in text
+    assert "| 9.9 | c.py | not tried | cannot be installed: no wheel |" in text
