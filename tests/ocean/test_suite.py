@@ -188,10 +188,10 @@ def test_an_action_that_there_is_not_is_refused(env: str, column: int, value: fl
         return actions
 
     if says is None:
-        score(task, play, num_episodes=1)
+        score(task, play, num_episodes=task.num_envs)
     else:
         with pytest.raises(ActionError, match=says):
-            score(task, play, num_episodes=1)
+            score(task, play, num_episodes=task.num_envs)
 
 
 def coin(**stated: float) -> type:
