@@ -29,7 +29,8 @@ class ChunkedPolicy:
     def __init__(self, predict: Callable[[PolicyBatch], Any], num_steps: int | None = None) -> None:
         if num_steps is not None and num_steps < 1:
             raise PlanError(f"num_steps={num_steps} is impossible; use 1 or more, up to the length of a chunk")
-        self.predict, self.num_steps = predict, num_steps
+        # Not "predict": what has it is a model of Stable-Baselines3.
+        self.function, self.num_steps = predict, num_steps
         self._chunks: dict[int, tuple[Array, ...]] = {}  # by env_id: what is left of its chunk, (agents, steps, …)
         self._num_played: dict[int, int] = {}  # by env_id: how many actions of its chunk
 
@@ -42,7 +43,7 @@ class ChunkedPolicy:
             if step == 0 or self._is_used(env_id)
         ]
         if due:
-            predicted: Any = as_numpy(self.predict(batch))
+            predicted: Any = as_numpy(self.function(batch))
             self._joined = isinstance(predicted, tuple)
             parts = tuple(np.asarray(part) for part in (predicted if self._joined else (predicted,)))
             self._require_chunks(parts, len(batch.agent_ids))

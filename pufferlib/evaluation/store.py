@@ -208,7 +208,7 @@ def fingerprint(policy: Any) -> str:
     if isinstance(policy, partial):
         return f"partial of {fingerprint(policy.func)} {described([policy.args, policy.keywords])}"
     if isinstance(policy, ChunkedPolicy):
-        return f"chunks of {fingerprint(policy.predict)}, {policy.num_steps} steps each"
+        return f"chunks of {fingerprint(policy.function)}, {policy.num_steps} steps each"
     weights = None
     for owner in (policy, getattr(policy, "policy", None)):
         if weights is None and owner is not None:
