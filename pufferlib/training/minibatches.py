@@ -43,7 +43,8 @@ def by_weight(
     """Return as many of the rows, each as often as its weight says: ``weight / mean(weights)`` times in expectation.
 
     The number of times is that quotient, rounded up or down at random (systematic sampling), so any learner can use
-    weights. Equal weights return the rows unchanged, and draw nothing. rows: int64, indices of weights. weights: above 0.
+    weights. Equal weights return the rows unchanged, and draw nothing. rows: int64, indices of weights. weights: float,
+    above 0.
     """
     weights = weights[rows]
     if not len(rows) or (weights == weights[0]).all():

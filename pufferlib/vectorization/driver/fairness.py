@@ -36,6 +36,7 @@ class RowWeights:
 
     def __init__(self, plan: Plan, agents_per_env: int, *, first_finished: bool, tensors: Tensors | None) -> None:
         self._num_rows: Array | None = np.zeros(plan.num_envs, np.int64) if first_finished else None
+        self._total = 0
         self._ones: Array = np.ones(plan.batch_size * agents_per_env, np.float32)
         self._agents_per_env, self._tensors = agents_per_env, tensors
         self.batch: WeightedBatch | None = None  # the last one
@@ -46,9 +47,12 @@ class RowWeights:
         if self._num_rows is None:
             self.host = self._ones
         else:
-            self._num_rows[env_ids] += 1
-            of_envs = (self._num_rows.mean() / self._num_rows[env_ids]).astype(np.float32)
-            self.host = np.repeat(of_envs, self._agents_per_env)
+            ids = np.array(env_ids)
+            num_rows = self._num_rows[ids] + 1  # a batch has an environment once
+            self._num_rows[ids] = num_rows
+            self._total += len(ids)
+            of_envs = np.divide(self._total / len(self._num_rows), num_rows, dtype=np.float32)
+            self.host = of_envs if self._agents_per_env == 1 else of_envs.repeat(self._agents_per_env)
         # The fields of a Batch are annotated as arrays, also where they are tensors.
         weights = self.host if self._tensors is None else cast(Array, self._tensors.on_device(self.host))
         self.batch = WeightedBatch.weighted(batch, weights)
