@@ -117,7 +117,12 @@ def measure(num_rows: int, num_turns: int, step_s: float) -> dict[str, dict[str,
         with ExitStack() as stack:
             contestants = {}
             for name, kwargs in CONTESTANTS.items():
-                arguments = {"backend": "pool", "num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "seed": 1}
+                arguments: dict[str, Any] = {
+                    "backend": "pool",
+                    "num_envs": NUM_ENVS,
+                    "num_workers": NUM_ENVS,
+                    "seed": 1,
+                }
                 arguments |= {
                     "batch_size": BATCH_SIZE,
                     "env_kwargs": {"by_episode": by_episode, "step_s": step_s},

@@ -85,7 +85,7 @@ def test_weighted_means_are_those_of_equally_fast_environments(by_episode: bool)
     for _ in range(6000):
         ids = np.argsort(finish_at)[:5]
         now = float(finish_at[ids].max())
-        weights.weigh(Batch(*[np.zeros(5)] * 8), ids.tolist())
+        weights.weigh(Batch._make([np.zeros(5)] * 8), ids.tolist())
         rewards.append(is_slow[ids].astype(float))
         factors.append(weights.host.astype(float))
         steps_left[ids] -= 1
@@ -163,7 +163,7 @@ class Gated(Timed):
 @pytest.mark.parametrize("fair", [1, 3, 10_000])
 def test_nobody_gets_further_ahead_than_the_quota(fair: int, tmp_path: Path) -> None:
     gate, num_ahead = tmp_path / "gate", min(fair, 20)
-    counts = {"num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "batch_size": 1}
+    counts: dict[str, Any] = {"num_envs": NUM_ENVS, "num_workers": NUM_ENVS, "batch_size": 1}
     with pufferlib.make(Gated, backend="pool", fair=fair, seed=1, env_kwargs={"gate": str(gate)}, **counts) as vec:
         vec.async_reset()
         num_rows = Counter[int]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,9 +53,9 @@ class RowWeights:
             self._total += len(ids)
             of_envs = np.divide(self._total / len(self._num_rows), num_rows, dtype=np.float32)
             self.host = of_envs if self._agents_per_env == 1 else of_envs.repeat(self._agents_per_env)
+        weights = self.host if self._tensors is None else self._tensors.on_device(self.host)
         # The fields of a Batch are annotated as arrays, also where they are tensors.
-        weights = self.host if self._tensors is None else cast(Array, self._tensors.on_device(self.host))
-        self.batch = WeightedBatch.weighted(batch, weights)
+        self.batch = WeightedBatch.weighted(batch, weights)  # type: ignore[arg-type]
         return self.batch
 
 
