@@ -4,8 +4,8 @@
 
 RELEASE is the folder of an unpacked source distribution. KIND is "script", "functions" (the arguments name functions
 of the program), "pytest", or "wrapper" (PATH is a package of PufferLib's ``environments``, the argument the name of an
-environment in it). ``import pufferlib`` is this project's, but ``pufferlib.environments`` is the release's folder:
-these wrappers are programs, too.
+environment in it). ``import pufferlib`` is this project's, but the modules of ``pufferlib.environments`` are first
+those of the release, through a hook of public_cases.py: these wrappers are programs, too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ STEPS = 60
 def main() -> None:
     release, kind, path, *arguments = sys.argv[1:]
     sys.path.pop(0)  # this folder
-    import pufferlib.environments
-
-    pufferlib.environments.__path__.insert(0, os.path.join(release, "pufferlib", "environments"))
     if kind == "wrapper":
         play(importlib.import_module(f"pufferlib.environments.{path}"), *arguments)
         return

@@ -36,6 +36,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "public_cases.json", ROOT / "docs" / "pufferlib.md"
 LIMIT_S = 300.0
 VENVS = {"programs-old": "Gymnasium 0.29, NumPy 1.26", "programs": "Gymnasium 1.4, NumPy 2.4"}
+HOOK = "import pufferlib.environments\npufferlib.environments.__path__.insert(0, {folder!r})\n"
 RUNS, FAILS, NOT_INSTALLED = "runs", "fails", "cannot be installed"
 
 # Packages that some cases need, and what pip installs for them, where both virtual environments lack it.
@@ -192,6 +193,11 @@ def run(case: Case, python: Path | str, release: Path, limit_s: float = LIMIT_S)
         for path, text in case.settings.items():
             (Path(folder) / path).parent.mkdir(exist_ok=True)
             (Path(folder) / path).write_text(text)
+        hook = Path(folder) / "hooks" / "sitecustomize.py"  # for processes that the program starts, too
+        hook.parent.mkdir()
+        hook.write_text(HOOK.format(folder=str(release / "pufferlib" / "environments")))
+        paths = [str(hook.parent), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -229,7 +235,7 @@ def _lacking(python: Path, package: str, again: bool) -> str:
     tried = json.loads(note.read_text()) if note.exists() else {}
     if package not in tried or (tried[package] and again):
         pins = [f"{name}=={_version(python, name)}" for name in ("numpy", "gymnasium", "torch")]
-        command = [python, "-m", "pip", "install", "--quiet", *PACKAGES[package], *pins]
+        command = [str(python), "-m", "pip", "install", "--quiet", *PACKAGES[package], *pins]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
             lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or [done.stderr[-200:]]

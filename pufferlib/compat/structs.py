@@ -26,6 +26,7 @@ __all__ = [
     "dtype_from_space",
     "emulate",
     "emulate_action_space",
+    "emulate_copy",
     "emulate_observation_space",
     "flatten_space",
     "get_dtype_bounds",
@@ -176,6 +177,27 @@ def emulate(struct: Any, sample: Any) -> None:
             _write(struct, f"f{index}", value)
     else:
         struct[()] = sample
+
+
+def emulate_copy(sample: Any, sample_dtype: Any, emulated_dtype: np.dtype[Any]) -> Array:
+    """Return a sample as a row of ``sample_dtype``. emulated_dtype: of the structure that holds it.
+
+    If all its leaves have one dtype, the row has a value for each number in them; else it has the structure's bytes.
+    """
+    if emulated_dtype.names is None:
+        return np.asarray(sample, sample_dtype).reshape(emulated_dtype.shape)
+    struct = np.zeros(1, emulated_dtype)
+    emulate(struct, sample)
+    kinds = _leaf_dtypes(emulated_dtype)
+    row: Array = struct.view(kinds.pop()).astype(sample_dtype) if len(kinds) == 1 else struct.view(sample_dtype)
+    return row
+
+
+def _leaf_dtypes(structure: np.dtype[Any]) -> set[np.dtype[Any]]:
+    """Return the dtypes of the numbers in a structure."""
+    if structure.names is None:
+        return {structure.base}
+    return set().union(*(_leaf_dtypes(structure[name]) for name in structure.names))
 
 
 def _write(struct: Any, name: str, value: Any) -> None:

@@ -60,6 +60,7 @@ _OF_PACKAGE: dict[str, dict[str, tuple[str, ...]]] = {
             "dtype_from_space",
             "emulate",
             "emulate_action_space",
+            "emulate_copy",
             "emulate_observation_space",
             "flatten_space",
             "get_dtype_bounds",
@@ -87,7 +88,6 @@ NAMES = {
 # The reason that a name is missing, with what to use in its place.
 REFUSED = {
     ("pufferlib.emulation", "GymnaxPufferEnv"): "use pufferlib.adapters.gymnax, which makes environments of Gymnax",
-    ("pufferlib.emulation", "emulate_copy"): "use emulate(struct, sample), which writes in place",
 }
 
 

@@ -23,7 +23,7 @@ MODULES = {"demo.py": ("clean_pufferl.py",)}  # that a program imports from its 
 
 def programs() -> list[tuple[str, str]]:
     """Return the release and the path of each program, and of each file of a wrapper's package."""
-    files = dict[tuple[str, str], None]()
+    files: dict[tuple[str, str], None] = {}
     for case in CASES:
         release = pufferlib_release(case.release)
         paths = [release / case.path, *(release / name for name in MODULES.get(case.path, ()))]

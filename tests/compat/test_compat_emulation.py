@@ -48,6 +48,20 @@ FLAG = spaces.Box(0, 1, (1,), np.uint8)
 NUMBER = spaces.Box(0, 1, (1,), np.float32)
 
 
+def test_samples_are_copied_into_rows() -> None:
+    """Version 1's tests give such rows to ``step``."""
+    space = spaces.Tuple([spaces.Discrete(3), spaces.Tuple([spaces.Discrete(5), spaces.Discrete(7)])])
+    flat, structure = pufferlib.emulation.emulate_action_space(space)
+    row = pufferlib.emulation.emulate_copy((2, (4, 6)), flat.dtype, structure)
+    assert row.tolist() == [2, 4, 6] and row.dtype == flat.dtype and row in flat
+    _, mixed = pufferlib.emulation.emulate_observation_space(
+        spaces.Dict({"a": spaces.Box(0, 9, (2,), np.uint8), "b": spaces.Box(-1, 1, (1,))})
+    )
+    row = pufferlib.emulation.emulate_copy({"a": np.uint8([1, 2]), "b": np.float32([0.5])}, np.uint8, mixed)
+    assert row.view(mixed)[0]["a"].tolist() == [1, 2] and row.view(mixed)[0]["b"].tolist() == [0.5]
+    assert pufferlib.emulation.emulate_copy(3, np.int64, np.dtype(np.int32)) == 3
+
+
 def test_structures_inside_others_are_not_padded() -> None:
     """NumPy's align=True, and so version 3, takes 12 bytes, and places the inner structure at 4."""
     space, dtype = emulation.emulate_observation_space(spaces.Tuple([FLAG, spaces.Tuple([FLAG, NUMBER])]))
