@@ -19,7 +19,7 @@ from pufferlib.errors import PlanError
 pytestmark = pytest.mark.beside
 
 
-class Shown(gymnasium.Env):
+class PictureEnv(gymnasium.Env):
     """Lasts as many steps as its seed says, and draws the seed and the time; dies once if it finds a file."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
@@ -60,10 +60,10 @@ def test_the_chosen_seeds_are_filmed_wherever_they_are_played(tmp_path: Path, nu
     how: dict[str, Any] = {"seeds": range(20), "num_envs": num_envs, "num_workers": min(2, num_envs)}
     films = tmp_path / "films"
     filmed = pufferlib.evaluate(
-        Shown, "random", videos=[7, 16], videos_folder=films, env_kwargs={"trap": str(trap)}, **how
+        PictureEnv, "random", videos=[7, 16], videos_folder=films, env_kwargs={"trap": str(trap)}, **how
     )
     assert not trap.exists() and filmed.restarts[7] >= 1
-    plain = pufferlib.evaluate(Shown, "random", backend="serial", **{**how, "num_workers": None})
+    plain = pufferlib.evaluate(PictureEnv, "random", backend="serial", **{**how, "num_workers": None})
     assert np.array_equal(filmed.returns, plain.returns) and np.array_equal(filmed.lengths, plain.lengths)
     assert {path.name for path in films.iterdir()} == {"seed-7-return-4.gif", "seed-16-return-3.gif"}
     for seed, length in ((7, 4), (16, 3)):
@@ -73,15 +73,15 @@ def test_the_chosen_seeds_are_filmed_wherever_they_are_played(tmp_path: Path, nu
 
 def test_films_are_named_by_task_or_joined_in_one_file(tmp_path: Path) -> None:
     how: dict[str, Any] = {"seeds": range(6), "videos": (1, 4), "backend": "serial", "num_envs": 2}
-    pufferlib.evaluate(Shown, "random", tasks={"a b": {}, "c": {}}, videos_folder=tmp_path / "films", **how)
+    pufferlib.evaluate(PictureEnv, "random", tasks={"a b": {}, "c": {}}, videos_folder=tmp_path / "films", **how)
     names = {f"{task}-seed-{seed}-return-{2 + seed}.gif" for task in ("a-b", "c") for seed in (1, 4)}
     assert {path.name for path in (tmp_path / "films").iterdir()} == names
-    pufferlib.evaluate(Shown, "random", videos_folder=tmp_path / "both.gif", **how)
+    pufferlib.evaluate(PictureEnv, "random", videos_folder=tmp_path / "both.gif", **how)
     assert len(colours(tmp_path / "both.gif")) == 4 + 7
 
 
 def test_what_cannot_be_filmed_is_refused_before_anything_is_played(tmp_path: Path) -> None:
-    class Plain(Shown):
+    class Plain(PictureEnv):
         metadata = {"render_modes": ["human"]}
 
         def step(self, action: Any) -> Any:
@@ -89,7 +89,7 @@ def test_what_cannot_be_filmed_is_refused_before_anything_is_played(tmp_path: Pa
 
     how: dict[str, Any] = {"seeds": range(6), "backend": "serial", "num_envs": 2, "videos_folder": tmp_path / "films"}
     with pytest.raises(PlanError, match=r"no episode to film has the seeds \[9\]; use some of those .*, 0, 1, 2, 3, …"):
-        pufferlib.evaluate(Shown, "random", videos=[2, 9], **how)
+        pufferlib.evaluate(PictureEnv, "random", videos=[2, 9], **how)
     with pytest.raises(PlanError, match="has human, and not rgb_array"):
         pufferlib.evaluate(Plain, "random", videos=[2], **how)
     assert not (tmp_path / "films").exists()

@@ -1,0 +1,291 @@
+"""Measure evaluations: the wall time of exactly given episodes, next to other loops, and what kills change.
+
+    python -m benchmarks.evaluation [--only PART …] [--short]
+
+``lengths``: 10 slots play 400 episodes whose steps sleep for a millisecond, with lengths drawn from three distributions
+of mean 100. ``games``: BipedalWalker, MiniGrid and an ALE game to its end. In each draw, ``pufferlib.evaluate``, also
+without its test of the environments, and the loops of ``benchmarks.evaluation_loops`` take turns, in rotated order.
+``bias``: the mean length of 10,000 episodes on a pool, compared with serial play. ``kills``: 2,000 episodes, while 50
+workers are killed.
+
+A wall time begins when the environments exist. It is divided by that of the simulated list schedule of the very same
+episodes: each goes to the slot that is free first. A step's duration is measured in the environments of the same draw.
+The quotient by the sum of all episodes over the number of slots is stated as well.
+
+Each figure is stored in benchmarks/results/evaluation.json as soon as it is there, and a stopped program goes on from
+there, unless the revision is another one. ``--short`` plays a tenth of two draws, and stores nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+import pufferlib
+from benchmarks import evaluation_loops as loops
+from benchmarks.lines import table_text
+from benchmarks.pages import table
+from benchmarks.ratios import MedianRange
+from benchmarks.revisions import version
+from pufferlib.evaluation.seeds import derived_seeds
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
+from pufferlib.vectorization.core.plan import available_cpus
+
+__all__ = ["GAMES", "PARTS", "list_schedule", "sections"]
+
+RESULT = Path(__file__).parent / "results" / "evaluation.json"
+NUM_SLOTS, NUM_EPISODES, NUM_DRAWS = 10, 400, 20
+NUM_GAME_EPISODES, NUM_GAME_DRAWS = 100, 5
+NUM_BIAS, NUM_KILLED, NUM_KILLS = 10_000, 2_000, 50
+BAR = 1.03  # of the wall time over the list schedule
+GAMES = {
+    "BipedalWalker": "BipedalWalker-v3",
+    "MiniGrid": "MiniGrid-DoorKey-8x8-v0",
+    "Breakout": "ALE/Breakout-v5",
+}
+OURS = ("pufferlib", 'pufferlib, fresh="never"')
+LOOPS: Mapping[str, Callable[..., loops.Played]] = {
+    "Gymnasium, lockstep": loops.gymnasium_lockstep,
+    "Stable-Baselines3": loops.stable_baselines,
+    "LeRobot's loop": loops.rounds,
+}
+CONTENDERS = (*OURS, *LOOPS)
+
+Figure = dict[str, Any]
+
+
+def list_schedule(durations: Sequence[float], num_slots: int) -> float:
+    """Return the time after which all tasks are done, if each goes to the slot that is free first, in order."""
+    free = [0.0] * num_slots
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
+
+
+# ------------------------------------------------------------------------------------------------------ wall times
+
+
+class Setting(NamedTuple):
+    """What contenders play. creator: of the environment. timed: whether its infos have the durations of its steps."""
+
+    creator: Callable[[], Any]
+    num_episodes: int
+    num_workers: int
+    timed: bool
+
+
+def played(contender: str, setting: Setting, seeds: np.ndarray) -> Figure:
+    """Return the wall time of a contender, and the lengths of its episodes in the order in which they were dealt."""
+    creator, actions = setting.creator, loops.action_table(setting.creator)
+    if contender in LOOPS:
+        result = LOOPS[contender](creator, actions, seeds.tolist(), NUM_SLOTS)
+        return {"wall_s": result.wall_s, "lengths": result.lengths}
+    order: dict[int, None] = {}  # the episodes as they began
+
+    def see(batch: Any, indices: np.ndarray) -> None:
+        order.update(dict.fromkeys(index for index in indices.tolist() if index >= 0))
+
+    episodes = pufferlib.evaluate(
+        creator,
+        lambda batch: actions[batch.steps % len(actions)],
+        seeds=seeds.tolist(),
+        num_envs=NUM_SLOTS,
+        num_workers=setting.num_workers,
+        infos=("busy_s",) if setting.timed else (),
+        fresh="never" if "never" in contender else "auto",
+        see=see,
+    )
+    figure = {"wall_s": episodes.wall_s, "lengths": episodes.lengths[list(order)].tolist()}
+    if setting.timed:
+        figure["step_s"] = float(np.sum(episodes.numbers("busy_s")) / episodes.lengths.sum())
+    return figure
+
+
+def measured(case: str, setting: Setting, draw: int) -> Iterator[Figure]:
+    """Yield a figure for each contender in one draw, in an order that is rotated from draw to draw."""
+    seeds, step_s = derived_seeds(draw, setting.num_episodes), None
+    first = draw % len(CONTENDERS)
+    figures = []
+    for contender in (*CONTENDERS[first:], *CONTENDERS[:first]):
+        figure = {"case": case, "draw": draw, "contender": contender, **played(contender, setting, seeds)}
+        step_s = figure.pop("step_s", step_s)
+        figures.append(figure)
+    for figure in figures:
+        lengths = figure.pop("lengths")
+        num_steps = sum(lengths)
+        if step_s is not None:
+            schedule_s = list_schedule([step_s * length for length in lengths], NUM_SLOTS)
+            figure |= {"over_schedule": figure["wall_s"] / schedule_s}
+            figure |= {"over_share": figure["wall_s"] * NUM_SLOTS / (step_s * num_steps)}
+        yield {**figure, "num_steps": num_steps, "steps_per_s": num_steps / figure["wall_s"]}
+
+
+def lengths_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[Figure]]]]:
+    """Yield (case, draw, a function that measures it) of the drawn lengths. scale: 1, or less for less work."""
+    num_episodes = max(4 * NUM_SLOTS, round(scale * NUM_EPISODES))
+    for draw in range(NUM_DRAWS if scale == 1 else 2):
+        for name in loops.LENGTHS:
+            setting = Setting(loops.Sleeping.of(name), num_episodes, NUM_SLOTS, True)
+            yield name, draw, lambda name=name, setting=setting, draw=draw: measured(name, setting, draw)
+
+
+def games_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[Figure]]]]:
+    """Yield the same of the games."""
+    num_episodes = max(NUM_SLOTS, round(scale * NUM_GAME_EPISODES))
+    for draw in range(NUM_GAME_DRAWS if scale == 1 else 1):
+        for name, env in GAMES.items():
+            setting = Setting(loops.game(env), num_episodes, min(NUM_SLOTS, available_cpus()), False)
+            yield name, draw, lambda name=name, setting=setting, draw=draw: measured(name, setting, draw)
+
+
+# ----------------------------------------------------------------------------------------------- the same episodes
+
+
+def bias_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[Figure]]]]:
+    """Yield the comparison of pooled play with serial play."""
+    yield "bias", 0, lambda: iter([_bias(round(scale * NUM_BIAS))])
+
+
+def _bias(num_episodes: int) -> Figure:
+    creator = loops.Sleeping.of("lognormal", sleep_s=0.0)
+    how: dict[str, Any] = {"episodes": num_episodes, "seed": 1}
+    pooled = pufferlib.evaluate(creator, _zeros, num_envs=NUM_SLOTS, num_workers=available_cpus(), **how)
+    serial = pufferlib.evaluate(creator, _zeros, backend="serial", num_envs=1, **how)
+    means = float(pooled.lengths.mean()), float(serial.lengths.mean())
+    return {"case": "bias", "draw": 0, "num_episodes": num_episodes, "mean_length": means, "same": pooled == serial}
+
+
+def kills_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[Figure]]]]:
+    """Yield the comparison of play whose workers are killed with play in peace."""
+    yield "kills", 0, lambda: iter([_kills(round(scale * NUM_KILLED), round(scale * NUM_KILLS))])
+
+
+def _kills(num_episodes: int, num_kills: int) -> Figure:
+    creator = loops.Sleeping.of("exponential", sleep_s=1e-4)
+    how: dict[str, Any] = {"episodes": num_episodes, "seed": 2, "num_envs": NUM_SLOTS}
+    rng, pids, num_killed = np.random.default_rng(1), set[int](), 0
+
+    def kill(num_finished: int, num_steps: int) -> None:
+        nonlocal num_killed
+        if num_killed < num_kills and num_finished * (num_kills + 1) >= (num_killed + 1) * num_episodes:
+            workers = [child for child in psutil.Process().children(recursive=True) if child.pid in pids]
+            if workers:
+                os.kill(rng.choice(workers).pid, signal.SIGKILL)
+                num_killed += 1
+
+    def see(batch: Any, episodes: np.ndarray) -> None:
+        pids.update(info["pid"] for info in batch.infos if "pid" in info)
+
+    kwargs: dict[str, Any] = {"num_workers": NUM_SLOTS, "max_restarts": None, "progress": kill, "see": see}
+    killed = pufferlib.evaluate(creator, _zeros, **how, **kwargs)
+    calm = pufferlib.evaluate(creator, _zeros, backend="serial", **how)
+    names = ("seeds", "returns", "lengths", "endings", "agent_returns")
+    seeds = derived_seeds(2, num_episodes)
+    return {
+        "case": "kills",
+        "draw": 0,
+        "num_episodes": num_episodes,
+        "num_kills": num_killed,
+        "num_restarts": int(killed.restarts.sum()),
+        "num_lost": len({*seeds.tolist()} - {*killed.seeds.tolist()}) + int((killed.endings == "failed").sum()),
+        "num_doubled": len(killed) - len({*killed.seeds.tolist()}),
+        "same": all(np.array_equal(getattr(killed, name), getattr(calm, name)) for name in names),
+    }
+
+
+def _zeros(batch: Any) -> np.ndarray:
+    return np.zeros(len(batch.agent_ids), np.int64)
+
+
+PARTS = {"lengths": lengths_part, "games": games_part, "bias": bias_part, "kills": kills_part}
+
+
+# --------------------------------------------------------------------------------------------------------- results
+
+
+def sections(figures: Sequence[Figure]) -> dict[str, str]:
+    """Return the Markdown tables of the parts that have figures, by their names."""
+    texts = {}
+    cases = [case for case in loops.LENGTHS if _of(figures, case)]
+    if cases:
+        rows = [
+            [contender, *(_cell(_of(figures, case, contender), "over_schedule", "over_share") for case in cases)]
+            for contender in CONTENDERS
+        ]
+        texts["evaluation_lengths"] = table(("over the list schedule (over sum / slots)", *cases), rows)
+    cases = [case for case in GAMES if _of(figures, case)]
+    if cases:
+        rows = [
+            [contender, *(_cell(_of(figures, case, contender), "wall_s", "steps_per_s") for case in cases)]
+            for contender in CONTENDERS
+        ]
+        texts["evaluation_games"] = table(("seconds (steps a second)", *cases), rows)
+    rows = [
+        [f"{figure['case']}, {figure['num_episodes']:,} episodes", "the same" if figure["same"] else "not the same"]
+        for figure in figures
+        if "same" in figure
+    ]
+    if rows:
+        texts["evaluation_same"] = table(("compared with serial play", "results"), rows)
+    return texts
+
+
+def _of(figures: Sequence[Figure], case: str, contender: str | None = None) -> list[Figure]:
+    return [item for item in figures if item["case"] == case and contender in (None, item["contender"])]
+
+
+def _cell(figures: Sequence[Figure], first: str, second: str) -> str:
+    if not figures:
+        return "–"
+    main, other = (MedianRange.of([figure[name] for figure in figures]) for name in (first, second))
+    return f"{main:.2f}; {other.median:,.2f}"
+
+
+def shortfalls(figures: Sequence[Figure]) -> list[str]:
+    """Return the targets that the figures miss, as sentences."""
+    missed = [f"{figure['case']}: {figure}" for figure in figures if not figure.get("same", True)]
+    missed += [f"kills: {item}" for item in figures if item.get("num_lost") or item.get("num_doubled")]
+    for case in loops.LENGTHS:
+        ratios = [item["over_schedule"] for item in _of(figures, case, OURS[0])]
+        if ratios and MedianRange.of(ratios).median > BAR:
+            missed.append(f"{case}: {MedianRange.of(ratios):.3f} of the list schedule's time, and not {BAR}")
+    return missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--short", action="store_true", help="a tenth of two draws; stores nothing")
+    options = parser.parse_args()
+    facts = {"machine": machine(), "revision": version()}
+    figures: list[Figure] = []
+    if not options.short and RESULT.exists():
+        stored = json.loads(RESULT.read_text())
+        figures = stored["figures"] if {name: stored[name] for name in facts} == facts else []
+    for part in options.only:
+        for case, draw, measure in PARTS[part](0.1 if options.short else 1):
+            if any((figure["case"], figure["draw"]) == (case, draw) for figure in figures):
+                continue
+            for figure in measure():
+                load = round(os.getloadavg()[0], 1)
+                figures.append({**figure, "date": time.strftime("%Y-%m-%d"), "load": load})
+                print(figures[-1], flush=True)
+            if not options.short:
+                with written_whole(RESULT) as file:
+                    file.write_text(table_text({**facts, "figures": figures}))
+    print(*sections(figures).values(), *shortfalls(figures), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
