@@ -88,7 +88,8 @@ def _foreign_files(package: Path) -> str:
     packages = " ".join(["pufferlib", *sorted(others)])
     return (
         f"{package} has modules of PufferLib ({', '.join(names)}), which hide those of pufferlib "
-        f"{pufferlib.__version__}; uninstall both (pip uninstall {packages}), delete the folder, and install pufferlib again"
+        f"{pufferlib.__version__}; uninstall both (pip uninstall {packages}), delete the folder, and install pufferlib "
+        "again"
     )
 
 
