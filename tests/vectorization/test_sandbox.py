@@ -261,13 +261,17 @@ class Loud(HashEnv):
         if {num_files} == 0:
             os.write(1, b"of C\\n")  # the null device takes it
         return super().step(action)
-with pufferlib.make(Loud, backend="multiprocessing", num_envs=2, num_workers=1, context={context!r}) as vec:
-    vec.reset()
-    vec.step(np.zeros(2, int))
-with pufferlib.vectorization.processes.sandbox.Sandbox(test_sandbox.echo, 1, int, fresh={fresh}) as sandbox:
-    sandbox.channel.send("there and back")
-    sandbox.end(20.0)
-    os.write(results, repr((sandbox.receive(object), sandbox.exitcode)).encode())
+def play():
+    with pufferlib.make(Loud, backend="multiprocessing", num_envs=2, num_workers=1, context={context!r}) as vec:
+        vec.reset()
+        vec.step(np.zeros(2, int))
+def echo():
+    with pufferlib.vectorization.processes.sandbox.Sandbox(test_sandbox.echo, 1, int, fresh={fresh}) as sandbox:
+        sandbox.channel.send("there and back")
+        sandbox.end(20.0)
+        os.write(results, repr((sandbox.receive(object), sandbox.exitcode)).encode())
+for call in (echo, play) if {fresh} else (play, echo):  # each has to do without the other's streams
+    call()
 for file in files:
     file.close()
 """
