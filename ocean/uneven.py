@@ -35,7 +35,7 @@ from pufferlib.environment import PufferEnv
 
 ALL, FAST, SLOW = range(3)
 PAYS = (1.0, 1.25, 1.4)  # of each arm, where it pays
-_made: weakref.WeakKeyDictionary[Uneven, int] = weakref.WeakKeyDictionary()  # the process in which each was made
+_process_ids: weakref.WeakKeyDictionary[Uneven, int] = weakref.WeakKeyDictionary()  # the process in which each was made
 
 
 class Uneven(PufferEnv):
@@ -67,12 +67,12 @@ class Uneven(PufferEnv):
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.single_action_space = spaces.Discrete(3)
-        _made[self] = os.getpid()
+        _process_ids[self] = os.getpid()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
         drawn = bool(self.np_random.integers(2))
-        self.is_alone = not any(env is not self and pid == os.getpid() for env, pid in _made.items())
+        self.is_alone = not any(env is not self and pid == os.getpid() for env, pid in _process_ids.items())
         self.is_slow = drawn if self.kind > 1 else self.kind == 1
         self.paying = (FAST, ALL)[self.kind] if self.kind < 2 else SLOW if self.is_slow else ALL
         self.steps_left, self.num_right = self.horizon, 0

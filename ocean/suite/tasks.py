@@ -61,7 +61,7 @@ class Task:
     @property
     def batch_size(self) -> int:
         """The number of environments in a batch: half of ``num_envs`` (rounded up) on a pool, unless set; else all."""
-        return (self.settings["batch_size"] or -(-self.num_envs // 2)) if self.backend == "pool" else self.num_envs
+        return (self.settings.get("batch_size") or -(-self.num_envs // 2)) if self.backend == "pool" else self.num_envs
 
     def make(self, **changes: Any) -> pufferlib.VecEnv:
         """Return the environments on the task's backend, for the caller to close.
@@ -75,7 +75,7 @@ class Task:
             "seed": self.seed,
         }
         arguments = {**defaults, **changes}
-        if (num_workers := self.settings["num_workers"]) is not None:
+        if (num_workers := self.settings.get("num_workers")) is not None:
             arguments.setdefault("num_workers", min(num_workers, arguments["num_envs"]))
         return pufferlib.make(self.env, **arguments)
 
