@@ -142,11 +142,12 @@ class PettingZooPufferEnv(Buffered):
         self.all_done = all(
             truncations.get(agent) or terminals.get(agent, agent not in observations) for agent in self.possible_agents
         )
-        by_agent = [
+        flags = [
             {agent: values[index].item() for agent, index in self._index_of.items()}
-            for values in (self.rewards, self.terminals, self.truncations)
+            for values in (self.terminals, self.truncations)
         ]
-        return self._views(), *by_agent, infos
+        # The environment's own rewards: those in the buffer are rounded to float32.
+        return self._views(), {agent: rewards.get(agent, 0) for agent in self._index_of}, *flags, infos
 
     def _native_actions(self, actions: Any) -> dict[Any, Any]:
         if isinstance(actions, np.ndarray):

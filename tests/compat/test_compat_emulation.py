@@ -274,6 +274,18 @@ class EndingTogether(LingeringTeam):
         return observations, rewards, terminals, truncations, infos
 
 
+def test_rewards_of_agents_are_the_environments_own() -> None:
+    class Fractions(Team):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *rest = super().step(actions)
+            return observations, {agent: reward + 0.1 for agent, reward in rewards.items()}, *rest
+
+    env = pufferlib.emulation.PettingZooPufferEnv(Fractions())
+    env.reset()
+    rewards = env.step({agent: 0 for agent in env.agents})[1]
+    assert {reward % 1 for reward in rewards.values()} == {0.1}  # float32 has no 0.1
+
+
 def test_an_episode_of_several_agents_ends_with_the_last_of_them() -> None:
     """Also if the caller acted for those alone that ended, and if some ends are truncations."""
     env = PettingZooPufferEnv(LingeringTeam())
