@@ -130,7 +130,7 @@ class PettingZooPufferEnv(Buffered):
             raise APIUsageError("step before reset; call reset() first")
         if self.done:
             raise APIUsageError("step after the episode's end; call reset() first")
-        native = {agent: action for agent, action in self._native_actions(actions).items() if agent in self.agents}
+        native = self._native_actions(actions)
         self.is_action_checked = True
         observations, rewards, terminals, truncations, infos = self.env.step(native)
         self._write(observations, check=False)
@@ -162,6 +162,8 @@ class PettingZooPufferEnv(Buffered):
         discrete = isinstance(self.single_action_space, spaces.Discrete)
         native = {}
         for agent, action in actions.items():
+            if agent not in self.agents:  # its action counts for nothing, and may be anything
+                continue
             row = action if isinstance(self.single_action_space, spaces.Tuple) else np.asarray(action).reshape(shape)
             value = self._action_layout.unpack_checked(row, f" of agent {agent!r}")
             native[agent] = int(value) if discrete else value

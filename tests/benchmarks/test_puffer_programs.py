@@ -31,9 +31,9 @@ def test_ours_is_compared_with_the_lower_end_of_their_interval() -> None:
 
 def test_speeds_are_compared_turn_by_turn() -> None:
     workload = SPEEDS[0]
-    turns = {name: [{"steps": factor * steps, "seconds": 1.0} for steps in (100, 300, 200)] for name, factor in
+    steps_of = {name: [{"steps": factor * steps, "seconds": 1.0} for steps in (100, 300, 200)] for name, factor in
              zip(workload.participants, (4, 1, 8), strict=True)}  # fmt: skip
-    entries = [{"name": name, "status": "ran", "turns": items} for name, items in turns.items()]
+    entries = [{"name": name, "status": "ran", "turns": items} for name, items in steps_of.items()]
     text = speeds_table({workload.name: entries})
     assert text.splitlines()[2].endswith("| 4.00 (4.00 – 4.00) |")
     entries[1] = {"name": workload.participants[1], "status": "failed", "turns": [], "reason": "no wheel"}

@@ -282,8 +282,17 @@ def test_rewards_of_agents_are_the_environments_own() -> None:
 
     env = pufferlib.emulation.PettingZooPufferEnv(Fractions())
     env.reset()
-    rewards = env.step({agent: 0 for agent in env.agents})[1]
+    rewards = env.step(dict.fromkeys(env.agents, 0))[1]
     assert {reward % 1 for reward in rewards.values()} == {0.1}  # float32 has no 0.1
+
+
+def test_actions_of_absent_agents_may_be_anything() -> None:
+    env = pufferlib.emulation.PettingZooPufferEnv(Team())
+    env.reset()
+    while len(env.agents) == 3:
+        env.step(dict.fromkeys(env.agents, 0))
+    assert "a0" not in env.agents
+    env.step({**dict.fromkeys(env.agents, 0), "a0": {"of": "another space"}})
 
 
 def test_an_episode_of_several_agents_ends_with_the_last_of_them() -> None:
