@@ -111,7 +111,7 @@ def gymnasium_lockstep(creator: Any, actions: np.ndarray, seeds: Sequence[int], 
             resetting = terminations | truncations
             for index in np.flatnonzero(resetting).tolist():
                 lengths[index].append(int(steps[index]))
-        return Played(time.perf_counter() - start_s, _in_turns([own[:share] for own in lengths]))
+        return Played(time.perf_counter() - start_s, _in_turns([of_env[:share] for of_env in lengths]))
     finally:
         envs.close()
 
@@ -173,4 +173,4 @@ def stable_baselines(creator: Any, actions: np.ndarray, seeds: Sequence[int], nu
 
 def _in_turns(lengths: Sequence[Sequence[int]]) -> list[int]:
     """Return the lengths of all environments' first episodes, then of their second ones, and so on."""
-    return [length for turn in zip(*lengths, strict=True) for length in turn]
+    return [length for row in zip(*lengths, strict=True) for length in row]

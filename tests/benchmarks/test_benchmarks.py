@@ -27,6 +27,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
+from benchmarks.evaluation import list_schedule
 from benchmarks.lines import lines_of, table_text
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import MedianRange, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
@@ -1065,3 +1066,8 @@ def test_the_raw_results_are_small() -> None:
     files = list(report.RESULTS.rglob("*.json"))
     assert all(path.read_text() == table_text(json.loads(path.read_text())) for path in files)
     assert sum(path.read_text().count("\n") for path in report.RESULTS.rglob("*.*")) < 5000
+
+
+def test_a_list_schedule_gives_each_episode_to_the_slot_that_is_free_first() -> None:
+    assert list_schedule([3, 1, 1, 1, 2], 2) == 5
+    assert list_schedule([2, 2], 3) == 2 and list_schedule([2, 2, 5], 1) == 9
