@@ -25,6 +25,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,7 +138,7 @@ def lengths_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator
     for draw in range(NUM_DRAWS if scale == 1 else 2):
         for name in loops.LENGTHS:
             setting = Setting(loops.Sleeping.of(name), num_episodes, NUM_SLOTS, True)
-            yield name, draw, lambda name=name, setting=setting, draw=draw: measured(name, setting, draw)
+            yield name, draw, partial(measured, name, setting, draw)
 
 
 def games_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[Figure]]]]:
@@ -146,7 +147,7 @@ def games_part(scale: float) -> Iterator[tuple[str, int, Callable[[], Iterator[F
     for draw in range(NUM_GAME_DRAWS if scale == 1 else 1):
         for name, env in GAMES.items():
             setting = Setting(loops.game(env), num_episodes, min(NUM_SLOTS, available_cpus()), False)
-            yield name, draw, lambda name=name, setting=setting, draw=draw: measured(name, setting, draw)
+            yield name, draw, partial(measured, name, setting, draw)
 
 
 # ----------------------------------------------------------------------------------------------- the same episodes

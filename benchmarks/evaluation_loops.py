@@ -69,7 +69,7 @@ def _game(name: str) -> gymnasium.Env[Any, Any]:
     if name.startswith("MiniGrid"):
         from minigrid.wrappers import ImgObsWrapper
 
-        return ImgObsWrapper(gymnasium.make(name))
+        return ImgObsWrapper(gymnasium.make(name))  # type: ignore[no-untyped-call]
     if name.startswith("ALE"):
         import ale_py
 
@@ -125,7 +125,7 @@ def rounds(creator: Any, actions: np.ndarray, seeds: Sequence[int], num_envs: in
     try:
         start_s, lengths = time.perf_counter(), list[int]()
         for first in range(0, len(seeds), num_envs):
-            chunk = [int(seed) for seed in seeds[first : first + num_envs]]
+            chunk: list[int | None] = [int(seed) for seed in seeds[first : first + num_envs]]
             envs.reset(seed=chunk + [0] * (num_envs - len(chunk)))
             ended, step = np.zeros(num_envs, np.int64), 0
             ended[len(chunk) :] = -1
@@ -159,7 +159,7 @@ def stable_baselines(creator: Any, actions: np.ndarray, seeds: Sequence[int], nu
         envs.seed(int(seeds[0]))
         start_s = time.perf_counter()
         _, lengths = evaluate_policy(
-            Model(),  # type: ignore[arg-type]
+            Model(),
             envs,
             n_eval_episodes=len(seeds),
             return_episode_rewards=True,
