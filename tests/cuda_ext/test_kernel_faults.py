@@ -46,6 +46,11 @@ FAULTS = {
         ("env.x[e] = x;", "env.x[FAULT ? 0 : e] = x;"),
         ("observations[3] =", "observations[3 + FAULT] ="),
     ),
+    "classic/mountain_car": Faults(
+        ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
+        ("env.position[e] = position;", "env.position[FAULT ? 0 : e] = position;"),
+        ("observations[1] =", "observations[1 + FAULT] ="),
+    ),
     "ocean/squared": Faults(
         ("(float)(1.0 - (double)nearest / env.distance)", "1.0f - (float)nearest / env.distance"),
         ("env.row[e] = y;", "env.row[FAULT ? 0 : e] = y;"),
@@ -71,6 +76,7 @@ def test_each_kernel_has_faults() -> None:
 GROUPS = st.sampled_from([(1, 1, True, 1), (4, 7, False, 3), (3, 37, False, 5)])  # each compiled once
 ARGUMENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "classic/cartpole": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
+    "classic/mountain_car": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
     "ocean/squared": st.integers(1, 7).flatmap(
         lambda most: st.fixed_dictionaries({"distance": st.just(most), "num_targets": st.integers(1, 8 * most)})
     ),
@@ -125,6 +131,7 @@ def test_a_kernel_that_is_wrong_is_found(name: str, tmp_path: Path, monkeypatch:
 
 SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above all
     "classic/cartpole": [{"max_episode_steps": 2}],
+    "classic/mountain_car": [{"max_episode_steps": 2}],
     "ocean/squared": [{"distance": 1}],
     "tag/continuous": [
         {"num_taggers": 3, "num_runners": 2, "tagging_distance": 0.2, "episode_length": 2},
@@ -132,9 +139,10 @@ SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above al
     ],
     "tag/grid": [{"num_taggers": 3, "num_runners": 2, "grid_length": 1, "episode_length": 2}],
 }
+# tag/grid has more of this, and always, in test_kernel_tools.py; classic/mountain_car is as classic/cartpole.
+OFTEN_LONG = ("tag/grid", "classic/mountain_car")
 CASES = [
-    # tag/grid has more of this, and always, in test_kernel_tools.py
-    pytest.param((name, kwargs), id=f"{name} {number}", marks=[pytest.mark.long] if name == "tag/grid" else [])
+    pytest.param((name, kwargs), id=f"{name} {number}", marks=[pytest.mark.long] if name in OFTEN_LONG else [])
     for name in KERNELS
     for number, kwargs in enumerate(SMALL.get(name, [{}]))
 ]
