@@ -155,24 +155,32 @@ class FusedLearner:
 
     # ----------------------------------------------------------------------------------------------------- calls
 
-    @contextmanager
-    def _calling(self) -> Iterator[None]:
-        """Keep other threads out. Raises CallError if another thread is in a call, ClosedError after ``close``."""
+    def _enter(self) -> None:
+        """Take the lock. Raises CallError if another thread is in a call, ClosedError after ``close``."""
         if not self._lock.acquire(blocking=False):
             raise CallError(
                 "another thread is in a call of this learner, and only one at a time may be; share a threading.Lock "
                 "among the threads that use it, or make one in each of them"
             )
+        if not self._finalizer.alive:
+            self._lock.release()
+            raise ClosedError("this learner is closed; make another")
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Keep other threads out. Raises the errors of ``_enter``."""
+        self._enter()
         try:
-            if not self._finalizer.alive:
-                raise ClosedError("this learner is closed; make another")
             yield
         finally:
             self._lock.release()
 
     def _call(self, name: str, *arguments: Any) -> None:
-        with self._calling():
+        self._enter()  # a context manager takes 1.6 us more, where inference on 8 rows takes 5.4
+        try:
             self._run(getattr(self._functions, name), *arguments)
+        finally:
+            self._lock.release()
 
     def _run(self, function: Callable[..., int], *arguments: Any) -> None:
         """Call a compiled function. Raises MemoryError if it could not allocate memory."""

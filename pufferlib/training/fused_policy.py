@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,9 +32,7 @@ class FusedDistribution:
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
-        self._features, self.values, self._log_probs = map(
-            torch.from_numpy, (batch.features, batch.values, batch.log_probs)
-        )
+        self.values, self._log_probs = torch.from_numpy(batch.values), torch.from_numpy(batch.log_probs)
         self._drawn = tuple(map(torch.from_numpy, (batch.discrete_actions, batch.continuous_actions)))
         self._exponentials, self._normals = (
             [*map(torch.from_numpy, batch.exponentials)],
@@ -43,7 +42,7 @@ class FusedDistribution:
 
     def infer(self, features: Tensor, mask: Tensor | None) -> None:
         """Compute the distribution and the values of a batch, given its features and its masks of allowed options."""
-        self._features.copy_(features)
+        np.copyto(self._batch.features, features.numpy())
         self._allowed = None if mask is None else mask.contiguous().numpy()
         self._batch.infer()
 
@@ -99,20 +98,19 @@ class FusedPolicy:
             num_threads=num_threads,
         )
         self.param_groups: list[dict[str, Any]] = [{"lr": learning_rate}]
-        self._actor, self._policy = actor, policy
+        self._actor, self._read = actor, policy.read
         self._batches: dict[int, FusedDistribution] = {}  # by number of rows
 
-    @torch.no_grad()
     def __call__(self, observations: Tensor) -> tuple[FusedDistribution, Tensor, None]:
         """Return (distribution of the allowed actions, values, None), as ``Actor`` does, without gradients.
 
         All that they hold is overwritten by the next call with as many rows.
         """
-        num_rows = len(observations)
+        num_rows = observations.shape[0]
         if num_rows not in self._batches:
             self._batches[num_rows] = FusedDistribution(self.learner.inference_batch(num_rows))
         distribution = self._batches[num_rows]
-        distribution.infer(self._policy.read(observations), self._actor.mask(observations))
+        distribution.infer(self._read(observations), self._actor.mask(observations))
         return distribution, distribution.values, None
 
     @torch.no_grad()
@@ -154,7 +152,7 @@ class FusedPolicy:
 
         Only such features can be computed without torch, as the learner's ``play_steps`` does.
         """
-        read = self._policy.read
+        read = self._read
         if read.norm is not None:
             raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
         if read.scaled_columns() is None:
@@ -178,4 +176,4 @@ class FusedPolicy:
         self.learner.close()
 
     def _features(self, observations: Tensor) -> Any:
-        return self._policy.read(observations).contiguous().numpy()
+        return self._read(observations).contiguous().numpy()
