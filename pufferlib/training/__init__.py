@@ -16,8 +16,9 @@
     reward_processing  scales and bounds rewards for a learner, and treats lost lives as terminations
     report             shows and stores the progress of training, with recent_statistics, dashboard and tracking
     plot               draws the curves of runs
-    evaluation         plays episodes with a saved policy, or with random_policy
-    video, film        films environments; terminal_view shows one in a terminal
+    evaluation         plays episodes with the policies of subjects, or random_policy; evaluation_results has statistics
+    copies             the same in environments that are vectorized already
+    video              films environments; terminal_view shows one in a terminal
     self_play          opponents for a policy that plays against its past versions
     oracles            trains policies for populations with PPO or DQN; league_oracles does so for leagues
 

@@ -6,21 +6,17 @@ Both ``play``, which implements `puffer eval`, and ``evaluate``, which uses a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 import pufferlib
-from pufferlib import registry
-from pufferlib.errors import CheckpointError, PlanError, RegistryError
-from pufferlib.evaluation import statistics
+from pufferlib.errors import PlanError
 from pufferlib.evaluation.dealer import Dealer
-from pufferlib.evaluation.episodes import CUT, FAILED
 from pufferlib.evaluation.film import RGB
 from pufferlib.evaluation.filming import render_mode
 from pufferlib.evaluation.reel import Reel, film_names
@@ -35,11 +31,11 @@ from pufferlib.evaluation.run import (
 from pufferlib.evaluation.seeds import derived_seeds
 from pufferlib.evaluation.store import Store, described, fingerprint
 from pufferlib.evaluation.tasks import name_of, with_env_index
-from pufferlib.models import Actor, BatchPlayer, SavedPolicy, read_policy
-from pufferlib.models.files import POLICY_FILE
+from pufferlib.models import BatchPlayer
 from pufferlib.training import copies
-from pufferlib.training.results import Episode, agent_returns_by_label, listed, scores_of
-from pufferlib.training.runs import saying_where
+from pufferlib.training.evaluation_results import Evaluation, Summary
+from pufferlib.training.results import Episode, listed
+from pufferlib.training.subjects import Subject
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,122 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["MAX_STEPS", "SEED", "Evaluation", "Subject", "Summary", "evaluate", "play", "policy_batch_of"]
 
 MAX_STEPS = 30_000  # per episode; ALE's own limit is 108,000 frames, or 27,000 steps
-
-
-# ------------------------------------------------------------------------------------------- policies and environments
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A policy file's policy, whose errors name the folder of the file."""
-
-    policy: SavedPolicy
-    folder: Path
-
-    def actor(self, layout: Any, action_space: Any) -> Actor:
-        """Create the Actor, as ``SavedPolicy.actor`` does."""
-        with saying_where(self.folder):
-            return self.policy.actor(layout, action_space)
-
-
-@dataclass(frozen=True)
-class Untrained:
-    """A policy with random weights. policy, policy_kwargs: as for ``Actor``. seed: the seed of the weights."""
-
-    policy: str
-    policy_kwargs: Mapping[str, Any]
-    seed: int
-
-    def actor(self, layout: Any, action_space: Any) -> Actor:
-        """Create the Actor. Raises the errors of ``Actor``."""
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(self.seed)  # a network draws its weights from torch's generator
-            return Actor(self.policy, layout, action_space, **self.policy_kwargs)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A policy and the environment in which to evaluate it. policy: a description of the policy.
-
-    source: a function of the evaluation's seed that returns the policy, as ``pufferlib.evaluate`` takes it.
-    """
-
-    policy: str
-    source: Callable[[int], Any]
-    env: Any
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        target: str | Path,
-        policy: str | None = None,
-        policy_kwargs: Mapping[str, Any] | None = None,
-        env: Any = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        wrap_kwargs: Mapping[str, Any] | None = None,
-        trust: bool = False,
-    ) -> Subject:
-        """Return the subject for a policy's file or a run's folder, or for an environment and the name of a policy.
-
-        target: the file, the folder or the environment. policy: only if the target is an environment; "random" or
-        module:Class. policy_kwargs: the arguments of this class. env: the environment to use instead of the file's; the
-        file's ``env_kwargs`` are then ignored. env_kwargs, wrap_kwargs: added to the file's arguments; they override
-        arguments of the same name. trust: see ``read_policy``.
-
-        Raises CheckpointError if there is no readable policy. Raises PlanError if the target is a Python program, if
-        there is no policy for an environment, or if arguments do not go together. Raises RegistryError if the file's
-        environment is not found.
-        """
-        kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
-        path = Path(target)
-        if path.is_dir() and not (path / POLICY_FILE).exists() and ":" not in path.name:
-            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}: it is not a run's, or the run saved none")
-        path = path / POLICY_FILE if path.is_dir() else path
-        if path.suffix == ".py" and path.is_file():
-            raise PlanError(
-                f"{path} is a program, and no policy; name the folder of a run or its {POLICY_FILE}, or an environment "
-                f"that the program makes, {path.stem}:function, and a policy to play it"
-            )
-        if not path.is_file() and path.suffix != ".pt":
-            return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
-        if policy is not None or policy_kwargs:
-            raise PlanError(f"policy={policy!r}, but {path} has a policy of its own; name an environment instead")
-        saved_policy = read_policy(path, env=env, trust=trust)
-        if env is None:
-            if saved_policy.origin.env is None:
-                raise CheckpointError(f"{path} does not name the environment; name it: --env module:function")
-            kwargs = {**saved_policy.origin.env_kwargs, **kwargs}
-            with saying_where(path.parent):
-                registry.creator(saved_policy.origin.env)
-
-        wrapping = {**saved_policy.origin.wrap_kwargs, **wrapping}
-        saved = Saved(saved_policy, path.parent)
-        return cls(str(path), lambda seed: saved, saved_policy.origin.env if env is None else env, kwargs, wrapping)
-
-    @classmethod
-    def _by_name(
-        cls,
-        env: Any,
-        policy: str | None,
-        policy_kwargs: Mapping[str, Any],
-        env_kwargs: Mapping[str, Any],
-        wrap_kwargs: Mapping[str, Any],
-    ) -> Subject:
-        if policy == "random" and policy_kwargs:
-            raise PlanError(f"policy='random' takes no arguments, and there are {', '.join(policy_kwargs)}")
-        if policy is None:
-            try:
-                registry.find(str(env))
-            except RegistryError as error:
-                raise CheckpointError(f"there is no file or run's folder {env}, and {error}") from error
-            raise PlanError(f"no policy for {env}; pass --policy random, --policy module:Class, or a run's folder")
-
-        def source(seed: int) -> Any:
-            return policy if policy == "random" else Untrained(policy, policy_kwargs, seed)
-
-        return cls(policy, source, env, env_kwargs, wrap_kwargs)
 
 
 def play(
@@ -313,9 +193,6 @@ def _reel(
     return Reel(Path(video), names, range(min(num_envs, num_videos)))
 
 
-# ----------------------------------------------------------------------------------------------------- the episodes
-
-
 def evaluate(
     vec: pufferlib.VecEnv,
     policy: Any,
@@ -371,119 +248,3 @@ def policy_batch_of(vec: pufferlib.VecEnv) -> int:
     Derived seeds spread evenly over so many places.
     """
     return min(256, max(POLICY_BATCH, 1 << (vec.batch_size.bit_length() - 1)))
-
-
-# ------------------------------------------------------------------------------------------------------ the results
-
-
-class Summary(NamedTuple):
-    """Statistics of one number per episode: the mean with its 95 % interval, minimum, median and maximum."""
-
-    mean: float
-    low: float
-    high: float
-    minimum: float
-    median: float
-    maximum: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Summary:
-        """Return the statistics of one or more values.
-
-        The interval is found by bootstrap: the values are resampled with replacement 2000 times, and its ends
-        are the 2.5th and 97.5th percentiles of the resamples' means. It assumes no distribution, and is too narrow for
-        fewer than about ten episodes.
-        """
-        array = np.asarray(list(values), np.float64)
-        low, high = statistics.bootstrap(statistics.mean_of_tasks, [array])
-        middle = array.mean(), low, high, array.min(), np.median(array), array.max()
-        return cls(*map(float, middle))
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The episodes that a policy played in an environment, and how they were played. policy: its description."""
-
-    env: str
-    policy: str
-    greedy: bool
-    seed: int
-    max_steps: int
-    episodes: pufferlib.Episodes
-    videos: Sequence[str] = ()
-    snapshots: Sequence[str] = ()
-    notes: Sequence[str] = ()  # further remarks, as sentences
-    interrupted: bool = False  # whether Ctrl-C has ended it early
-
-    @property
-    def returns(self) -> Summary:
-        """Statistics of the returns, summed over agents."""
-        return Summary.of(self.episodes.returns[self._played])
-
-    @property
-    def scores(self) -> Summary | None:
-        """Statistics of the scores; None if the environment reports none."""
-        scores = scores_of(self.episodes)[self._played]
-        scores = scores[~np.isnan(scores)]
-        return Summary.of(scores) if len(scores) else None
-
-    @property
-    def lengths(self) -> Summary:
-        """Statistics of the episodes' lengths, in steps."""
-        return Summary.of(self.episodes.lengths[self._played])
-
-    @property
-    def num_cut(self) -> int:
-        """The number of episodes that were cut at ``max_steps``."""
-        return int((self.episodes.endings == CUT).sum())
-
-    @property
-    def num_failed(self) -> int:
-        """The number of episodes that failed too often to be played; the statistics leave them out."""
-        return int((~self._played).sum())
-
-    def spreads(self) -> Mapping[str, Summary]:
-        """Return the statistics of returns, agents' returns, scores (if there are any) and lengths, keyed by name."""
-        agents = {
-            f"return of {label}": Summary.of(returns[self._played])
-            for label, returns in agent_returns_by_label(self.episodes).items()
-        }
-        scores = {} if self.scores is None else {"score": self.scores}
-        return {"return": self.returns, **agents, **scores, "length": self.lengths}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields and statistics as a dict of values that JSON can hold."""
-        names = (
-            "env",
-            "policy",
-            "greedy",
-            "seed",
-            "max_steps",
-            "num_cut",
-            "interrupted",
-            "videos",
-            "snapshots",
-            "notes",
-        )
-        values = {name: getattr(self, name) for name in names}
-        summaries = {name: summary._asdict() for name, summary in self.spreads().items()}
-        return {**values, "num_episodes": len(self.episodes), **summaries, "episodes": [*self._rows()]}
-
-    @property
-    def _played(self) -> np.ndarray[Any, Any]:
-        return np.asarray(self.episodes.endings != FAILED)
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        by_label = agent_returns_by_label(self.episodes)
-        for index, score in enumerate(scores_of(self.episodes).tolist()):
-            failed = not self._played[index]
-            yield {
-                "seed": int(self.episodes.seeds[index]),
-                "episodic_return": None if failed else float(self.episodes.returns[index]),
-                "length": int(self.episodes.lengths[index]),
-                "score": None if np.isnan(score) else score,
-                "cut": bool(self.episodes.endings[index] == CUT),
-                "failed": failed,
-                "restarts": int(self.episodes.restarts[index]),
-                "returns_of": {} if failed else {label: float(part[index]) for label, part in by_label.items()},
-            }
