@@ -20,10 +20,10 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
     const float velocity = within(env.velocity[e] + (push - slope * GRAVITY), -MOST_SPEED, MOST_SPEED);
     const float position = within(env.position[e] + velocity, LEFT, RIGHT);
     const bool stopped = (position == LEFT) & (velocity < 0.0f);
-    const float kept = stopped ? 0.0f : velocity;
-    const bool arrived = (position >= GOAL) & (kept >= 0.0f);
+    const float final_velocity = stopped ? 0.0f : velocity;
+    const bool arrived = (position >= GOAL) & (final_velocity >= 0.0f);
     env.position[e] = position;
-    env.velocity[e] = kept;
+    env.velocity[e] = final_velocity;
     env.rewards[row] = -1.0f;
     env.terminations[row] = arrived;
     env.truncations[row] = !arrived & (env.t[e] >= env.max_episode_steps);
