@@ -11,7 +11,7 @@ __all__ = ["MUTANTS"]
 
 CROSSED = (
     Edit(ReplayBuffer.add, "_terminations[_rows] | _batch.truncations[_rows]", "_terminations[_rows] & False"),
-    Edit(ReplayBuffer.add, "self._end(_ids[~_batch.masks])", "pass"),
+    Edit(ReplayBuffer.add, "_end(_ids[~_batch.masks])", "pass"),
 )
 
 MUTANTS = (
@@ -35,8 +35,8 @@ MUTANTS = (
         (
             Edit(
                 ReplayBuffer.add,
-                "self._store(_agents, _places, _spans, _observations[_after], _terminations[_after])",
-                "self._store(_agents, _places, _spans, _observations[_after],"
+                "_store(_agents, _places, _spans, _observations[_after], _terminations[_after])",
+                "_store(_agents, _places, _spans, _observations[_after],"
                 " _terminations[_after] | _batch.truncations[_after])",
                 where="_batch.truncations[_rows]",
             ),
@@ -57,8 +57,8 @@ MUTANTS = (
         (
             Edit(
                 ReplayBuffer.add,
-                "self.gamma ** (_num_open - _age)[_extends]",
-                "self.gamma ** (_num_open - _age + 1)[_extends]",
+                "_gamma ** (_num_open - _age)[_extends]",
+                "_gamma ** (_num_open - _age + 1)[_extends]",
             ),
         ),
         checks=("transitions_as_defined",),
@@ -84,8 +84,8 @@ MUTANTS = (
         (
             Edit(
                 ReplayBuffer._store,
-                "self.priorities[_slots] = _largest",
-                "self.priorities[_slots] = np.where(self.priorities[_slots] > 0, self.priorities[_slots], _largest)",
+                "_priorities[_slots] = _largest**_exponent",
+                "_priorities[_slots] = np.where(_priorities[_slots] > 0, _priorities[_slots], _largest**_exponent)",
             ),
         ),
         checks=("priorities_as_defined",),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "replay_priorities_stale",
         "Errors of transitions that have been overwritten become the priorities of those in their rows.",
-        (Edit(ReplayBuffer.update_priorities, "_serials >= self.num_added - self.capacity", "_serials >= 0"),),
+        (Edit(ReplayBuffer.update_priorities, "_serials >= _num_added - _capacity", "_serials >= 0"),),
         checks=("priorities_as_defined",),
         portable=True,
     ),

@@ -198,8 +198,9 @@ MUTANTS = (
         (
             Edit(
                 ppo.Rollout.start,
-                "self.masks[:] = False",
-                "self.masks[:] = False; self.num_rows = np.zeros(len(self.newest))",
+                "_masks[:] = False",
+                "_masks[:] = False; self.num_rows = np.zeros(len(_newest))",
+                where="_newest = np.where(_newest == _dummy, _dummy, _moved)",
             ),
             Edit(
                 ppo.Rollout.receive,

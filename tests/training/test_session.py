@@ -513,7 +513,7 @@ def test_a_run_without_its_buffer_refills_it_before_it_learns_on(tmp_path, monke
     folder = dqn.train(dqn.Config(**settings)).run_folder
     sizes, update = [], dqn.update
     monkeypatch.setattr(
-        dqn, "update", lambda learner, *args: sizes.append(len(learner.replay)) or update(learner, *args)
+        dqn, "update", lambda learner, *args: sizes.append(learner.replay.num_steps) or update(learner, *args)
     )
     dqn.resume(folder, total_steps=2_000)
     assert min(sizes) >= 100
