@@ -25,7 +25,7 @@ from pufferlib.evaluation.seeds import derived_seeds
 from pufferlib.models import LSTM, MLP, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint, save_checkpoint
 from pufferlib.training.checkpoints import FILE, KIND, NEWEST
-from pufferlib.training.evaluation import Subject, play
+from pufferlib.training.evaluation import Subject, evaluate, play
 from pufferlib.training.minibatches import shares
 from pufferlib.training.plot import read
 from pufferlib.training.report import Report
@@ -506,6 +506,30 @@ def test_training_goes_on_when_environments_fail():
     num_failing = sum(map(fails, seeds))
     assert 0 < num_failing < 40
     assert len(ppo.train(config, Fragile).episodes) == 40 - num_failing
+
+
+class FailsOnce(Alone):
+    """Raises in the first episode of each seed, and not when it is played again. The seeds so far are the class's."""
+
+    tried = set()
+
+    def reset(self, *, seed=None, options=None):
+        self.is_new = seed is not None and seed not in self.tried
+        self.tried.add(seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self.is_new:
+            raise ValueError("not at once")
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+def test_an_episode_that_fails_is_played_once_more():
+    FailsOnce.tried.clear()
+    with pufferlib.make(FailsOnce, num_envs=2, on_error="restart", max_restarts=None) as vec:
+        episodes = evaluate(vec, lambda batch: np.zeros(len(batch.masks), np.int64), 6, 1)
+    assert len(episodes) == 6 and sum(vec.restarts) == 6
 
 
 def test_a_run_without_its_buffer_refills_it_before_it_learns_on(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -16,7 +17,7 @@ import pufferlib
 from pufferlib.errors import CallError, PlanError, RecvTimeout
 from pufferlib.vectorization.core.batch import Batch, WeightedBatch
 from pufferlib.vectorization.core.plan import Plan
-from pufferlib.vectorization.driver.fairness import RowWeights
+from pufferlib.vectorization.driver.fairness import Quota, RowWeights
 
 BACKENDS = ("serial", "multiprocessing", "pool")
 NUM_ENVS, BATCH_SIZE, SLOW = 4, 2, 10
@@ -210,6 +211,34 @@ def test_an_environment_without_an_action_holds_back_the_others_and_recv_says_so
                 vec.recv(timeout=20)
         vec.send(np.zeros(1, np.int64), env_ids=[0])
         assert vec.recv(timeout=20) is not None
+
+
+def test_a_reset_of_all_begins_a_new_count() -> None:
+    vec: Any
+    with timed(fair=2, batch_size=1, env_kwargs={"step_s": 0}) as vec:
+        for _ in range(2):
+            vec.async_reset()
+            for _ in range(NUM_ENVS):
+                vec.recv(timeout=20)
+            for _ in range(2):  # steps of the others, while environment 0 has no action
+                vec.send(np.zeros(NUM_ENVS - 1, np.int64), env_ids=[1, 2, 3])
+                assert {int(vec.recv(timeout=20).env_ids[0]) for _ in range(NUM_ENVS - 1)} == {1, 2, 3}
+
+
+def test_a_crash_row_that_answers_a_withheld_action_counts() -> None:
+    passed: list[int] = []
+    workers: Any = SimpleNamespace(step=lambda env_ids, slots: passed.extend(env_ids))
+    scheduler: Any = SimpleNamespace(in_flight=[0, 1], num_ready=1)
+    quota = Quota(workers, scheduler, Plan.of(2, 2, 1), 1)
+    quota.count([0, 1])  # their resets
+    quota.step([0, 1], [0, 0])
+    quota.step([1], [0])  # after its row has arrived
+    assert passed == [0, 1] and list(scheduler.withheld) == [1]
+    scheduler.in_flight = [0]  # a crash row of 1 has
+    assert not quota.release()
+    scheduler.in_flight = [1]  # the row of 0 has
+    quota.step([1], [0])
+    assert passed == [0, 1] and list(scheduler.withheld) == [1]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "restart"])

@@ -26,9 +26,9 @@ class RowWeights:
     """The weights of rows, which undo that fast environments deliver more rows than slow ones.
 
     A row's weight is the mean number of rows of all environments, divided by the number of rows of its own. Both count
-    the batches received since the VecEnv was made, the present one included; resets do not clear them. So the rows of
-    each environment have the same total weight, and where speed changes from episode to episode, the numbers, and with
-    them the weights, become equal in the long run.
+    the batches received since the VecEnv was made, the present one included; resets do not clear them. So in the long
+    run the rows of each environment have the same total weight, and where speed changes from episode to episode, the
+    numbers, and with them the weights, become equal.
 
     first_finished: whether batches hold the first environments to finish. If not, every environment gets its turn, and
     all weights are 1. tensors: as for ``Batches``; the weights are of the same kind as the batch.
@@ -85,7 +85,7 @@ class Quota:
 
     The next action of an environment that is ``num_rows`` ahead is withheld from its worker until the slowest has
     finished another row; to the scheduler, the environment is in flight. Send and recv pass on withheld actions. Every
-    row counts, also those of resets and crashes.
+    row counts, also those of resets and crashes, since the last reset of all environments.
 
     It cannot block: the slowest environment's row has arrived before those of the environments that are ahead of it,
     and batches take rows in the order of arrival, so it is received, and its environment gets its next action, before
