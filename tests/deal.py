@@ -5,7 +5,7 @@ themselves: each takes the next one that no other has, and reads that alone. The
 is, marked alone or not beside, follows by itself. Files come in the order in which they are given, both times: first
 those that import little and start processes by the hundred, as a process that has imported everything takes five times
 as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
-that they waited for.
+that they waited for. The lines before those name the dearest tests, with the CPU seconds of each.
 
 pytest-xdist does less: with ``-n 4 --dist loadfile`` every process reads all files before its first test, and the tests
 of layout, emulation, native and util took 54 s instead of 44 on two idle cores, and 70 CPU seconds instead of 62. A run
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,14 @@ from typing import Any
 import pytest
 
 LANES = 4
+DEAREST = 20  # tests, named at the end
+DEAR_S = 1.0  # no other test is named
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error", "rerun")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 LEFT = pytest.StashKey[set[str]]()
+COSTS = pytest.StashKey[dict[str, float]]()
 FILES = pytest.StashKey[Iterator[str]]()
 
 
@@ -50,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT] = set()
+    config.stash[LEFT], config.stash[COSTS] = set(), {}
 
 
 @pytest.hookimpl(trylast=True)
@@ -79,6 +82,23 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         session.config.hook.pytest_collection(session=session)
     session.items, session.testscollected = ran, len(ran)
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note the CPU seconds of a test, its fixtures and the processes that it waited for."""
+    before_s = used_s(resource.RUSAGE_SELF) + used_s(resource.RUSAGE_CHILDREN)
+    try:
+        return (yield)
+    finally:
+        costs, name = item.config.stash[COSTS], item.nodeid
+        costs[name] = used_s(resource.RUSAGE_SELF) + used_s(resource.RUSAGE_CHILDREN) - before_s
+
+
+def used_s(who: int) -> float:
+    """Return the CPU seconds that this process, or its children that have ended, took."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
 def give_next(config: pytest.Config) -> None:
@@ -123,6 +143,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         "broken": [outcome.nodeid for outcome in (*stats["failed"], *stats["error"])],
         "rerun": [outcome.nodeid for outcome in stats["rerun"]],
         "left": sorted(left),
+        "costs": {name: seconds for name, seconds in config.stash[COSTS].items() if seconds >= DEAR_S},
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
@@ -149,7 +170,7 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str =
                 processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))
             codes = {process.pid: process.wait() for process in processes}
             if check and codes.popitem()[1]:
-                report = {"counts": {}, "broken": [check], "rerun": [], "left": []}
+                report = {"counts": {}, "broken": [check], "rerun": [], "left": [], "costs": {}}
                 (folder / "check.json").write_text(json.dumps(report))
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
             for pid in lost:
@@ -193,13 +214,15 @@ def main() -> int:
         alone = run(folder / "alone", f"(alone or not beside){wanted}", files) if files else 0
         reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
+    costs = dict(item for report in reports for item in report["costs"].items())
+    for name in sorted(costs, key=costs.__getitem__, reverse=True)[:DEAREST]:
+        print(f"{costs[name]:7.1f} CPU s  {name}")
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:
         print("FAILED", name)
     for name in dict.fromkeys(name for report in reports for name in report["rerun"]):
         print("RERUN", name)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
+    print(f"{used_s(resource.RUSAGE_CHILDREN) / 60:.1f} CPU minutes")
     print(closing_line(counts, time.monotonic() - began_s))
     # A process that a test forked, and that went on with the others, fails with a code that nobody sees.
     return max(together, alone, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)

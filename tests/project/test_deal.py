@@ -51,6 +51,15 @@ def test_skipped():
     note("{name} skipped")
 """
 
+DEAR = """
+import subprocess
+import sys
+
+def test_is_dear():
+    spin = "import time\\nwhile time.process_time() < 1.2: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+"""
+
 
 def deal(folder: Path, *words: str, **more_env: str) -> subprocess.CompletedProcess[str]:
     """Deal out the tests of a folder."""
@@ -64,6 +73,8 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     files = [f"test_{name}.py" for name in "abcd"]
     for name, file in zip("abcd", files, strict=True):
         (tmp_path / file).write_text(FILE.format(name=name))
+    with (tmp_path / "test_d.py").open("a") as file:
+        file.write(DEAR)
     (tmp_path / "conftest.py").write_text("collect_ignore = ['test_e.py']")
     (tmp_path / "test_e.py").write_text("raise ImportError")
     done = deal(tmp_path, "-m", "not left_out", *files[1:3], ".")
@@ -72,10 +83,11 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     assert sorted(name for name, _ in ran) == [f"{name} {does}" for name in "abcd" for does in did]
     watching = [(name[0], pid) for name, pid in ran if name.endswith(("times", "watches"))]
     assert [name for name, _ in watching] == [*"bbccaadd"] and len({pid for _, pid in watching}) == 1
-    *_, failed, cpu, closing = done.stdout.splitlines()
+    *_, dearest, failed, cpu, closing = done.stdout.splitlines()
+    assert re.fullmatch(r" +\d+\.\d CPU s  test_d.py::test_is_dear", dearest), done.stdout
     assert re.fullmatch(r"\d+\.\d CPU minutes", cpu), cpu
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
-    assert closing.strip("= ").startswith("1 failed, 11 passed, 4 skipped in "), closing
+    assert closing.strip("= ").startswith("1 failed, 12 passed, 4 skipped in "), closing
 
 
 @pytest.mark.parametrize(
