@@ -3,9 +3,10 @@
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
 Trainers: ``ppo``; ``ppo_lstm`` (recurrent policies); ``ppo_selfplay`` (against the current policy and its past
-versions); ``dqn`` (off-policy); ``sac`` and ``td3`` (off-policy, continuous actions); ``appo_ray`` (actors on many
-machines; also needs the extra ``ray``); ``ppo_cuda`` and ``a2c_cuda`` (everything stays on the device); ``ppo_fused``
-(kernels and a compiled learner, on the CPU). The code that they share is in ``pufferlib.training``.
+versions); ``dqn`` (off-policy); ``sac`` and ``td3`` (off-policy, continuous actions); ``qmix`` (off-policy, agents
+of a team); ``appo_ray`` (actors on many machines; also needs the extra ``ray``); ``ppo_cuda`` and ``a2c_cuda``
+(everything stays on the device); ``ppo_fused`` (kernels and a compiled learner, on the CPU). The code that they share
+is in ``pufferlib.training``.
 All trainers run with NumPy and torch alone, and use the other packages of the extra ``train`` if they are installed:
 tensorboard for curves, rich for a dashboard, tyro for the help.
 

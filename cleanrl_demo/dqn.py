@@ -174,11 +174,11 @@ class Greedy(nn.Module):
 
 
 def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return scores, (rows, num_actions), with -inf for the actions that a bool mask forbids.
+    """Return scores, (…, num_actions), with -inf for the actions that a bool mask forbids.
 
     Rows in which every action is forbidden, such as those of absent agents, stay unchanged.
     """
-    return scores if mask is None else scores.masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
+    return scores if mask is None else scores.masked_fill(~mask & mask.any(-1, keepdim=True), -torch.inf)
 
 
 class Learner:

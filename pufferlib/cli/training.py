@@ -17,7 +17,10 @@ from pufferlib.cli.screen import SHOWN_S, cleared, new_console, passing
 
 __all__ = ["evaluate", "plot", "train"]
 
-ALGORITHMS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "ppo_cuda", "a2c_cuda", "ppo_fused", "appo_ray")
+ALGORITHMS = (
+    *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix"),
+    *("ppo_cuda", "a2c_cuda", "ppo_fused", "appo_ray"),
+)
 
 
 def train(arguments: list[str]) -> int:

@@ -25,7 +25,9 @@ class ReLUNetwork(nn.Module):
     """ReLU layers on observations of any structure and on further numbers, such as actions, that are joined to them.
 
     Images in the observations first pass through three convolutions. num_outputs: the size of the output layer.
-    num_numbers: how many further numbers a row has. hidden_sizes: the size of each layer.
+    num_numbers: how many further numbers a row has. hidden_sizes: the size of each layer. without: the name of a part
+    at the top of the observation that is not read; it may be absent. Raises SpaceError if the part is there, next to
+    images.
     """
 
     def __init__(
@@ -34,15 +36,22 @@ class ReLUNetwork(nn.Module):
         num_outputs: int,
         num_numbers: int = 0,
         hidden_sizes: Sequence[int] = (256, 256),
+        without: str = "",
     ) -> None:
         super().__init__()
         self.read: Frames | Images | Features
         self.encoder: nn.Module = nn.Identity()
+        unread = [leaf.path for leaf in observation_layout.leaves if leaf.path[:1] == (without,)]
         if has_images(observation_layout):
+            if unread:
+                raise SpaceError(
+                    f'observations with images and a part "{without}" that the network must not read are not '
+                    f"supported; leave the images or the part out of {observation_layout.space}"
+                )
             self.read = images = images_of(observation_layout)
             self.encoder, size = vision(observation_layout, images, (32, 64, 64))
         else:
-            self.read = features = Features(observation_layout)
+            self.read = features = Features(observation_layout, without=unread)
             size = features.size
         sizes = [size + num_numbers, *hidden_sizes]
         layers: list[nn.Module] = []

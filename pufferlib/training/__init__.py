@@ -8,6 +8,7 @@
     results            the results of a run: episodes as they end, and a summary
     minibatches        minibatches of the rows to learn from
     replay_buffer      transitions to learn from off policy, with sum_tree for draws by priority
+    team_replay        sequences of the joint steps of an environment's agents, to learn from off policy
     segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
     fused_policy       the compiled learner behind a policy
     weights            a policy's weights as one vector
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from pufferlib.training.reward_processing import RewardProcessing
     from pufferlib.training.schedules import SCHEDULES, rate_at
     from pufferlib.training.session import RunConfig, Session, main, resumed, run
+    from pufferlib.training.team_replay import TeamReplay
     from pufferlib.training.weights import as_one
 
 _MODULE_OF = {
@@ -71,6 +73,7 @@ _MODULE_OF = {
     "RunConfig": "session",
     "SCHEDULES": "schedules",
     "Session": "session",
+    "TeamReplay": "team_replay",
     "as_one": "weights",
     "by_weight": "minibatches",
     "main": "session",
@@ -91,6 +94,7 @@ __all__ = [
     "RewardProcessing",
     "RunConfig",
     "Session",
+    "TeamReplay",
     "as_one",
     "by_weight",
     "main",

@@ -49,6 +49,20 @@ class Sample(NamedTuple):
     weights: Tensor | None  # (rows,) float32, the importance-sampling weights; None after a uniform draw
 
 
+def require_memory(buffer_size: int, nbytes: int) -> None:
+    """Raise PlanError if a buffer of this size, which takes ``nbytes``, does not fit in the available memory."""
+    at_hand = memory_at_hand()
+    if nbytes > at_hand:
+        needs = f"needs {memory_text(nbytes)}, and {memory_text(at_hand)} are at hand"
+        raise PlanError(f"buffer_size={buffer_size} {needs}; use {int(buffer_size * 0.8 * at_hand / nbytes)} or less")
+
+
+def size_note(nbytes: float) -> str:
+    """Return a sentence that states the largest size of a buffer in the checkpoints of a run."""
+    size = memory_text(nbytes) if nbytes >= 2**30 else f"{math.ceil(10 * nbytes / 2**20) / 10:.1f} MiB"
+    return f"checkpoints have the replay buffer, {size} at most; --no-keep-buffer leaves it out"
+
+
 class ReplayBuffer:
     """The newest ``capacity`` transitions of all agents, whichever batches their rows arrive in.
 
@@ -91,13 +105,8 @@ class ReplayBuffer:
             (layout.shape, layout.dtype),
             ((), np.dtype(np.float32)),
         )  # of Transitions
-        row_nbytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds)
-        self.nbytes, at_hand = capacity * row_nbytes, memory_at_hand()
-        if self.nbytes > at_hand:
-            needs = f"needs {memory_text(self.nbytes)}, and {memory_text(at_hand)} are at hand"
-            raise PlanError(
-                f"buffer_size={capacity} {needs}; use {int(capacity * 0.8 * at_hand / self.nbytes)} or less"
-            )
+        self.nbytes = capacity * sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in kinds)
+        require_memory(capacity, self.nbytes)
         self.capacity, self.n_step, self.gamma, self.priority_exponent = capacity, n_step, gamma, priority_exponent
         self.num_added, self.num_steps = 0, 0
         self.columns = Transitions(*(torch.from_numpy(np.zeros((capacity, *shape), dtype)) for shape, dtype in kinds))
@@ -116,9 +125,7 @@ class ReplayBuffer:
 
     def note(self, total_steps: int) -> str:
         """Return a sentence that states the largest size of this buffer in the checkpoints of a run."""
-        nbytes = self.nbytes * min(1.0, total_steps / self.capacity)
-        size = memory_text(nbytes) if nbytes >= 2**30 else f"{math.ceil(10 * nbytes / 2**20) / 10:.1f} MiB"
-        return f"checkpoints have the replay buffer, {size} at most; --no-keep-buffer leaves it out"
+        return size_note(self.nbytes * min(1.0, total_steps / self.capacity))
 
     def add(
         self,

@@ -1,4 +1,4 @@
-"""The losses of SAC, TD3 and DDPG, and their gradients, against TorchRL's objectives on random batches.
+"""The losses of SAC, TD3, DDPG, QMIX and VDN, and their gradients, against TorchRL's objectives on random batches.
 
 TorchRL's default loss is smooth L1; here it is squared, as in the papers. It draws its noise from torch's global
 generator, in the shapes that the tests draw it in. Its targets have one step: discounts are gamma.
@@ -21,12 +21,13 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.data import Bounded
-from torchrl.modules import ProbabilisticActor, TanhNormal
-from torchrl.objectives import DDPGLoss, SACLoss, TD3Loss, ValueEstimators
+from torchrl.modules import ProbabilisticActor, QMixer, QValueModule, SafeSequential, TanhNormal, VDNMixer
+from torchrl.objectives import DDPGLoss, QMixerLoss, SACLoss, TD3Loss, ValueEstimators
 
-from cleanrl_demo import sac, td3
+from cleanrl_demo import qmix, sac, td3
 from pufferlib.layout import observation_layout
 from pufferlib.training.replay_buffer import Transitions
+from pufferlib.training.team_replay import Sequences
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
 pytestmark += [pytest.mark.filterwarnings("ignore:No target network updater:UserWarning")]
@@ -205,3 +206,105 @@ def test_losses_and_gradients_of_td3_and_ddpg_are_torchrls(seed: int, algorithm:
         [weights.grad for weights in policy.actor.parameters()],
         gradients_of(reference.actor_network_params, [Deterministic(policy)]),
     )
+
+
+NUM_AGENTS = 3
+# TorchRL's names of a mixer's weights, by ours.
+MIXER_NAMES = {
+    "first_weights": "hyper_w_1", "first_bias": "hyper_b_1", "last_weights": "hyper_w_final", "last_bias": "V",
+}  # fmt: skip
+
+
+class Team(torch.nn.Module):
+    """The agents' network as a module of (…, agents, observation) and Q-values."""
+
+    def __init__(self, policy: qmix.Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        rows = observations.reshape(-1, observations.shape[-1])
+        return self.policy.outputs(rows, None, None)[0].reshape(*observations.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("mixer", ["qmix", "vdn"])
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_and_gradients_of_qmix_and_vdn_are_torchrls(seed: int, mixer: str) -> None:
+    """TorchRL's target network both prefers the next actions and values them; here it is the trained network's copy."""
+    torch.manual_seed(seed)
+    draw = torch.Generator().manual_seed(seed)
+    config = qmix.Config(mixer=mixer, hypernet_size=0)  # linear hypernetworks, as TorchRL's
+    networks = qmix.Networks(qmix.Policy(OBSERVATIONS, spaces.Discrete(4), NUM_AGENTS, 16), OBSERVATIONS, config)
+    target = copy.deepcopy(networks)
+    if mixer == "qmix":
+        target.mixer = perturbed(networks.mixer, seed)
+    observations = torch.rand(2, NUM_ROWS, NUM_AGENTS, 5, generator=draw) * 2 - 1
+    actions = torch.randint(4, (NUM_ROWS, NUM_AGENTS), generator=draw)
+    rewards = torch.randn(NUM_ROWS, generator=draw)
+    ended = torch.arange(NUM_ROWS) % 3 == 0
+
+    values, chosen = ("agents", "action_value"), ("agents", "chosen_action_value")
+    team = TensorDictModule(Team(copy.deepcopy(networks.policy)), [("agents", "observation")], [values])
+    choice = QValueModule("categorical", action_value_key=values, out_keys=[("agents", "action"), values, chosen])
+    value_actor = SafeSequential(team, choice)
+    reference_mixer = (
+        QMixer((5 * NUM_AGENTS,), 32, NUM_AGENTS, "cpu") if mixer == "qmix" else VDNMixer(NUM_AGENTS, "cpu")
+    )
+    load(reference_mixer, networks.mixer)
+    in_keys = [chosen, *(["state"] if mixer == "qmix" else [])]
+    module = TensorDictModule(reference_mixer, in_keys=in_keys, out_keys=["chosen_action_value"])
+    reference = QMixerLoss(value_actor, module, action_space="categorical", delay_value=True)
+    reference.set_keys(
+        action_value=values,
+        local_value=chosen,
+        global_value="chosen_action_value",
+        action=("agents", "action"),
+    )
+    reference.make_value_estimator(ValueEstimators.TD0, gamma=GAMMA)
+    if mixer == "qmix":
+        perturbed_reference = copy.deepcopy(reference_mixer)
+        load(perturbed_reference, target.mixer)
+        fill_targets(reference.target_mixer_network_params, [perturbed_reference])
+    after = {
+        "agents": {"observation": observations[1]},
+        "state": observations[1].flatten(1),
+        "reward": rewards[:, None],
+    }
+    after |= {"done": ended[:, None], "terminated": ended[:, None]}
+    columns = {"agents": {"observation": observations[0], "action": actions}, "state": observations[0].flatten(1)}
+    expected = reference(TensorDict({**columns, "next": after}, [NUM_ROWS]))["loss"]
+    expected.backward()
+
+    shape = (1, NUM_ROWS, NUM_AGENTS)
+    acted = torch.ones(shape, dtype=torch.bool)
+    sampled = Sequences(
+        observations,
+        actions[None],
+        rewards[None, :, None].expand(shape),
+        acted,
+        acted & ~ended[None, :, None],
+        torch.zeros(2, *shape[1:], dtype=torch.bool),
+        torch.zeros(*shape[1:], 0),
+    )
+    loss, _ = qmix.td_loss(networks, target, sampled, None, GAMMA, "mean")
+    loss.backward()
+    assert_equal([loss], [expected])
+    policy_gradients = gradients_of(reference.local_value_network_params, [Team(networks.policy)])
+    assert_equal([weights.grad for weights in networks.policy.parameters()], policy_gradients)
+    if mixer == "qmix":
+        flat = {
+            PREFIX.sub("", name): values for name, values in reference.mixer_network_params.flatten_keys(".").items()
+        }
+        for name, weights in networks.mixer.named_parameters():
+            assert_equal([weights.grad], [flat[reference_name(name)].grad])
+
+
+def reference_name(name: str) -> str:
+    """Return TorchRL's name of a QMixer's weights."""
+    part, _, rest = name.partition(".")
+    return f"{MIXER_NAMES[part]}.{rest}"
+
+
+def load(reference: Any, mixer: Any) -> None:
+    """Write a mixer's weights into TorchRL's mixer."""
+    reference.load_state_dict({reference_name(name): weights for name, weights in mixer.state_dict().items()})

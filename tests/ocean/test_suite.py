@@ -559,10 +559,16 @@ def test_off_policy_trainers_say_what_they_cannot_play(algorithm: str) -> None:
         learner(f"ocean.suite.demo:train_{algorithm}")(task)
 
 
+def test_qmix_says_what_it_cannot_play() -> None:
+    (task,) = tasks.tasks(["continuous"], ["serial"])
+    with pytest.raises(tasks.Cannot, match="QMIX plays Discrete actions, and not Box"):
+        learner("ocean.suite.demo:train_qmix")(task)
+
+
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
-def test_off_policy_trainers_solve_continuous(algorithm: str) -> None:
-    (task,) = tasks.tasks(["continuous"], ["pool"])
+@pytest.mark.parametrize(("algorithm", "env"), [("sac", "continuous"), ("td3", "continuous"), ("qmix", "multiagent")])
+def test_off_policy_trainers_solve_theirs(algorithm: str, env: str) -> None:
+    (task,) = tasks.tasks([env], ["pool"])
     verdict, _ = examine(task, learner(f"ocean.suite.demo:train_{algorithm}"), 200)
     assert verdict.passed, verdict

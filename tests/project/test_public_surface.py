@@ -26,7 +26,10 @@ pytestmark = pytest.mark.beside
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("public_surface.txt")
 WRITE = "python -m tests.project.test_public_surface --write"
-TRAINERS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "appo_ray", "ppo_cuda", "a2c_cuda", "ppo_fused")
+TRAINERS = (
+    *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix"),
+    *("appo_ray", "ppo_cuda", "a2c_cuda", "ppo_fused"),
+)
 PLANS = ("pufferlib/tuning/plans.py", "pufferlib/plans.py")  # the second is that of older sources
 LEAGUE = {"": "Settings", "stop.": "Stop", "evaluation.": "Evaluation", "workers.": "Workers"}
 IMPORT = "import "  # begins the entry of an import that a page showed

@@ -1,0 +1,54 @@
+"""Small games of one team, as PettingZoo environments, with a known best joint value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+__all__ = ["TwoStep"]
+
+
+class TwoStep(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
+    """The two-step game of QMIX's paper: a sum of two agents' values cannot tell which second game is better.
+
+    The first agent's first action chooses a game. In game A all pays 7; in game B, 8 if both agents play action 1, 1 if
+    one does, else 0. Both agents get the reward, and observe nothing but the state, which is also ``state()``.
+
+    Source: Rashid et al., arXiv:1803.11485, section 5.
+    """
+
+    metadata: dict[str, Any] = {"name": "two_step"}
+    possible_agents = ["first", "second"]
+    state_space = spaces.Box(0, 1, (3,), np.float32)
+    payoffs = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self.state_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.agents, self.place = list(self.possible_agents), 0
+        return self._of_each(self.state()), self._of_each({})
+
+    def state(self) -> np.ndarray:
+        state: np.ndarray = np.eye(3, dtype=np.float32)[self.place]
+        return state
+
+    def step(self, actions: dict[str, int]) -> Any:
+        ends = self.place > 0
+        reward = float(self.payoffs[self.place - 1, actions["first"], actions["second"]]) if ends else 0.0
+        if not ends:
+            self.place = 1 + int(actions["first"])
+        values: tuple[Any, ...] = (self.state(), reward, ends, False, {})
+        returned = [self._of_each(value) for value in values]
+        if ends:
+            self.agents = []
+        return tuple(returned)
+
+    def _of_each(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.agents, value)
