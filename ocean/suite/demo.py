@@ -71,5 +71,6 @@ def _train_off_policy(algorithm: str, task: Task) -> Callable[[Any], Any]:
 
 def _player(task: Task, result: Result) -> BatchPlayer:
     with task.make(num_envs=1, batch_size=1) as vec:
-        num_agents = vec.agents_per_env * task.num_envs
-    return BatchPlayer(result.actor, num_agents, seed=task.seed)
+        agents_per_env = vec.agents_per_env
+    num_agents = agents_per_env * task.num_envs
+    return BatchPlayer(result.actor, num_agents, agents_per_env=agents_per_env, seed=task.seed)
