@@ -13,7 +13,7 @@ from pufferlib.models import BatchPlayer
 from pufferlib.training.results import Result
 from pufferlib.training.settings import family_settings
 
-__all__ = ["train", "train_over_ray", "train_qmix", "train_sac", "train_td3"]
+__all__ = ["train", "train_maddpg", "train_over_ray", "train_qmix", "train_sac", "train_td3"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
@@ -40,6 +40,11 @@ def train_over_ray(task: Task) -> Callable[[Any], Any]:
     halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
     overrides = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
     return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **overrides})))
+
+
+def train_maddpg(task: Task) -> Callable[[Any], Any]:
+    """Train MADDPG on a task, and return the learner's ``play``. Raises Cannot for actions that it does not play."""
+    return _train_off_policy("maddpg", task)
 
 
 def train_qmix(task: Task) -> Callable[[Any], Any]:

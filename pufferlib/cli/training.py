@@ -18,7 +18,7 @@ from pufferlib.cli.screen import SHOWN_S, cleared, new_console, passing
 __all__ = ["evaluate", "plot", "train"]
 
 ALGORITHMS = (
-    *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix"),
+    *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix", "maddpg"),
     *("ppo_cuda", "a2c_cuda", "ppo_fused", "appo_ray"),
 )
 

@@ -1,7 +1,9 @@
-"""Networks that all agents of an environment share, told apart by their index, with or without a memory."""
+"""Networks of the agents of an environment: one that they share, which knows their index, or one for each."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -13,7 +15,7 @@ from pufferlib.layout import Layout
 from pufferlib.models.critics import ReLUNetwork
 from pufferlib.models.networks import State
 
-__all__ = ["AgentNetwork", "RecurrentAgentNetwork"]
+__all__ = ["AgentLayers", "AgentNetwork", "RecurrentAgentNetwork"]
 
 
 class AgentNetwork(nn.Module):
@@ -78,3 +80,25 @@ class RecurrentAgentNetwork(AgentNetwork):
         for row_features, continues in zip(features[1:], ~starts[1:].unsqueeze(2), strict=True):
             hiddens.append(self.layer(row_features, hiddens[-1] * continues))
         return cast(Tensor, self.head(torch.stack(hiddens)))
+
+
+class AgentLayers(nn.Module):
+    """ReLU layers with weights of their own for each agent, computed for all agents at once.
+
+    num_agents: of an environment. sizes: the numbers of inputs, of the units of each layer, and of outputs.
+    """
+
+    def __init__(self, num_agents: int, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for num_inputs, num_units in itertools.pairwise(sizes):
+            bound = num_inputs**-0.5  # as nn.Linear begins
+            self.weights.append(torch.empty(num_agents, num_inputs, num_units).uniform_(-bound, bound))
+            self.biases.append(torch.empty(num_agents, 1, num_units).uniform_(-bound, bound))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return outputs, (rows, agents, num_outputs). inputs: (rows, agents, num_inputs)."""
+        hidden = inputs.transpose(0, 1)
+        for index, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = torch.baddbmm(biases, hidden.relu() if index else hidden, weights)
+        return hidden.transpose(0, 1)

@@ -33,6 +33,7 @@ FLAGS = {
     "sac": "--total-steps 300 --learning-starts 100 --steps-per-update 8 --no-keep-buffer",
     "td3": "--total-steps 300 --learning-starts 100 --steps-per-update 8 --num-critics 1",
     "qmix": "--total-steps 300 --learning-starts 100 --mixer vdn --recurrent --sequence-length 2",
+    "maddpg": "--total-steps 300 --learning-starts 100 --critic attention --num-critics 2",
     "ppo_cuda": "--env ocean/squared --device host --num-envs 8 --separate --rollout-length 8 --total-steps 200",
     "a2c_cuda": "--env ocean/squared --device host --num-envs auto --env-kwargs distance 2 --total-steps 200",
     "ppo_fused": "--device host --num-envs 8 --rollout-length 8 --total-steps 200",
@@ -80,6 +81,7 @@ def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
     assert configs["dqn"]["keep_buffer"] is False and configs["dqn"]["policy_kwargs"] == {"hidden_size": 16}
     assert configs["sac"]["keep_buffer"] is False and configs["td3"]["num_critics"] == 1
     assert configs["qmix"]["mixer"] == "vdn" and configs["qmix"]["recurrent"] is True
+    assert configs["maddpg"]["critic"] == "attention"
     assert configs["ppo_cuda"]["separate"] is True and configs["ppo_cuda"]["device"] == "cpu"
     assert configs["a2c_cuda"]["num_envs"] > 1 and configs["a2c_cuda"]["env_kwargs"] == {"distance": 2}
 

@@ -559,15 +559,25 @@ def test_off_policy_trainers_say_what_they_cannot_play(algorithm: str) -> None:
         learner(f"ocean.suite.demo:train_{algorithm}")(task)
 
 
-def test_qmix_says_what_it_cannot_play() -> None:
-    (task,) = tasks.tasks(["continuous"], ["serial"])
-    with pytest.raises(tasks.Cannot, match="QMIX plays Discrete actions, and not Box"):
-        learner("ocean.suite.demo:train_qmix")(task)
+@pytest.mark.parametrize(
+    ("algorithm", "env", "message"),
+    [
+        ("qmix", "continuous", "QMIX plays Discrete actions, and not Box"),
+        ("maddpg", "spaces", "MADDPG plays Boxes of floats, and not"),
+    ],
+)
+def test_trainers_of_several_agents_say_what_they_cannot_play(algorithm: str, env: str, message: str) -> None:
+    (task,) = tasks.tasks([env], ["serial"])
+    with pytest.raises(tasks.Cannot, match=message):
+        learner(f"ocean.suite.demo:train_{algorithm}")(task)
 
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(("algorithm", "env"), [("sac", "continuous"), ("td3", "continuous"), ("qmix", "multiagent")])
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [("sac", "continuous"), ("td3", "continuous"), ("qmix", "multiagent"), ("maddpg", "multiagent")],
+)
 def test_off_policy_trainers_solve_theirs(algorithm: str, env: str) -> None:
     (task,) = tasks.tasks([env], ["pool"])
     verdict, _ = examine(task, learner(f"ocean.suite.demo:train_{algorithm}"), 200)

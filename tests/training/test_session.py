@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import pufferlib
-from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay, qmix, sac, td3
+from cleanrl_demo import dqn, maddpg, ppo, ppo_lstm, ppo_selfplay, qmix, sac, td3
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.evaluation.seeds import derived_seeds
@@ -88,6 +88,11 @@ OF = {
         learning_starts=100, steps_per_update=64, target_period=7, exploration_fraction=1.0, recurrent=True,
         sequence_length=2, minibatch_size=8, frame_stack=2, schedule="linear",
     ),
+    maddpg: dict(
+        env="ocean/multiagent", num_envs=4, total_steps=1_500, eval_episodes=8, checkpoint_every=500,
+        learning_starts=100, steps_per_update=64, minibatch_size=8, num_critics=2, policy_frequency=2,
+        critic="attention",
+    ),
 }  # fmt: skip
 # The trainer with a memory stops and goes on as ppo does.
 TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
@@ -102,6 +107,7 @@ TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
         (sac, "serial"),
         (td3, "serial"),
         (qmix, "serial"),
+        (maddpg, "serial"),
         pytest.param(ppo, "multiprocessing", marks=pytest.mark.long),
         pytest.param(ppo_lstm, "serial", marks=pytest.mark.long),
         pytest.param(dqn, "multiprocessing", marks=pytest.mark.long),
@@ -122,8 +128,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert_same(complete, resumed)
     for name, value in torch.load(folder / "policy.pt", weights_only=True)["weights"].items():
         assert torch.equal(value, weights_of(complete)[name])
-    losses = {dqn: "losses/td_loss", qmix: "losses/td_loss", sac: "losses/qf_loss", td3: "losses/qf_loss"}
-    loss = losses.get(trainer, "losses/value_loss")
+    losses = {dqn: "td_loss", qmix: "td_loss", **dict.fromkeys((sac, td3, maddpg), "qf_loss")}
+    loss = f"losses/{losses.get(trainer, 'value_loss')}"
     for tag in ("charts/episodic_return", "charts/score", loss):
         logged, told_whole = read(folder, tag), read(complete.run_folder, tag)
         assert np.array_equal(logged, told_whole), (

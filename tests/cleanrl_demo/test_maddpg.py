@@ -1,0 +1,290 @@
+"""MADDPG, MATD3 and attention critics: what critics see, losses against definitions and TD3's, and that they learn."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import pufferlib
+from cleanrl_demo import maddpg, td3
+from pufferlib.errors import PlanError, SpaceError
+from pufferlib.layout import observation_layout
+from pufferlib.models import Origin, load_policy
+from pufferlib.models.agent_networks import AgentLayers
+from pufferlib.models.team_critics import AttentionCritic, CentralCritic, OwnCritic
+from pufferlib.training.replay_buffer import Transitions
+from pufferlib.training.team_replay import Sequences
+
+pytestmark = [pytest.mark.beside, pytest.mark.extras, pytest.mark.usefixtures("one_thread")]
+
+PLAIN = observation_layout(spaces.Box(-1, 1, (2,), np.float32))
+WITH_STATE = observation_layout(
+    spaces.Dict(state=spaces.Box(-1, 1, (3,), np.float32), observation=spaces.Box(-1, 1, (2,), np.float32))
+)
+CHOICE, AIM = spaces.Discrete(3, start=2), spaces.Box(-1, 1, (3,), np.float32)
+QUICK: dict[str, Any] = dict(
+    backend="serial", num_envs=8, total_steps=2_000, learning_starts=400, steps_per_update=8, minibatch_size=64,
+    learning_rate=5e-3, eval_episodes=100, runs=None, policy_kwargs={"hidden_sizes": (32, 32)},
+)  # fmt: skip
+NUM_AGENTS, NUM_ROWS = 3, 16
+
+
+def joint_step(seed: int = 1, layout: Any = PLAIN) -> Sequences:
+    """Return a minibatch of joint steps, in which agents are absent, or end by termination."""
+    draw = torch.Generator().manual_seed(seed)
+    sides = (NUM_ROWS, NUM_AGENTS)
+    acted = torch.rand(1, *sides, generator=draw) < 0.8
+    return Sequences(
+        torch.rand(2, *sides, *layout.shape, generator=draw) * 2 - 1,
+        torch.rand(1, *sides, 3, generator=draw) * 2 - 1,
+        torch.randn(1, *sides, generator=draw),
+        acted,
+        acted & (torch.rand(1, *sides, generator=draw) < 0.7),
+        torch.zeros(2, *sides) > 0,
+        torch.zeros(*sides, 0),
+    )
+
+
+def networks_of(action_space: Any = AIM, layout: Any = PLAIN, **settings: Any) -> maddpg.Networks:
+    return maddpg.Networks(maddpg.Policy(layout, action_space, NUM_AGENTS, (8, 8)), layout, maddpg.Config(**settings))
+
+
+# ----------------------------------------------------------------------------------------------------------- networks
+
+
+def test_each_agent_has_layers_of_its_own():
+    layers, inputs = AgentLayers(2, (3, 4, 5)), torch.rand(6, 2, 3)
+    outputs = layers(inputs)
+    for agent in range(2):
+        hidden = (inputs[:, agent] @ layers.weights[0][agent] + layers.biases[0][agent]).relu()
+        expected = hidden @ layers.weights[1][agent] + layers.biases[1][agent]
+        assert torch.allclose(outputs[:, agent], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("critic", [OwnCritic, CentralCritic, AttentionCritic])
+def test_critics_see_what_they_are_to_see(critic):
+    """Whose values change if an agent's action changes: as its own, as another's, and while it is absent."""
+    torch.manual_seed(2)
+    layers = critic(PLAIN, NUM_AGENTS, 3, (8, 8))
+    observations, present = torch.rand(5, NUM_AGENTS, 2), torch.ones(5, NUM_AGENTS) > 0
+    actions, changed = torch.rand(5, NUM_AGENTS, 3), torch.rand(5, NUM_AGENTS, 3)
+    changed[:, 1:] = actions[:, 1:]  # agent 0's alone
+
+    def changes(own_actions: torch.Tensor, other_actions: torch.Tensor, present: torch.Tensor) -> list[bool]:
+        before, after = (
+            layers(observations, actions, actions, present),
+            layers(observations, own_actions, other_actions, present),
+        )
+        return [not torch.allclose(before[:, agent], after[:, agent], atol=1e-7) for agent in range(NUM_AGENTS)]
+
+    seen = critic is not OwnCritic
+    assert changes(changed, actions, present) == [True, False, False]
+    assert changes(actions, changed, present) == [False, seen, seen]
+    present[:, 0] = False
+    assert changes(actions, changed, present) == [False, False, False]
+
+
+def test_actors_do_not_read_the_state_and_play_rows_in_any_order():
+    torch.manual_seed(1)
+    policy = maddpg.Policy(WITH_STATE, CHOICE, NUM_AGENTS, (8,))
+    rows = torch.from_numpy(
+        np.stack(
+            [
+                WITH_STATE.flatten({"state": np.full(3, n / 9, np.float32), "observation": np.ones(2, np.float32)})
+                for n in range(NUM_AGENTS)
+            ]
+        )
+    )
+    logits = policy(rows)[0]
+    assert torch.equal(policy(rows[:1].repeat(NUM_AGENTS, 1))[0], logits)
+    assert not torch.allclose(logits[0], logits[1])  # the same observation, as another agent
+    places = torch.tensor([2, 0, 1])
+    assert torch.allclose(policy(rows[places], None, None, places)[0], logits[places])
+    joint = policy.outputs(rows[None])
+    assert torch.allclose(joint[0], logits)
+
+
+def test_numbers_of_discrete_actions_are_near_those_that_are_played():
+    torch.manual_seed(3)
+    policy, outputs = maddpg.Policy(PLAIN, CHOICE, 2), torch.tensor([[[1.0, 3.0, 2.0]] * 2]).repeat(20_000, 1, 1)
+    gumbels = -torch.empty_like(outputs).exponential_().log()
+    mask = torch.tensor([[True, False, True], [True, True, True]]).expand(20_000, 2, 3)
+    numbers = policy.numbers(outputs.requires_grad_(), gumbels, mask)
+    assert torch.allclose(numbers.sum(2), torch.ones(20_000, 2)) and (numbers[:, 0, 1] == 0).all()
+    played = torch.stack([(numbers.argmax(2) == action).float().mean(0) for action in range(3)], 1)
+    expected = torch.tensor([[1.0, -torch.inf, 2.0], [1.0, 3.0, 2.0]]).softmax(1)
+    assert torch.allclose(played, expected, atol=0.02)
+    numbers[:, :, 0].sum().backward()
+    assert outputs.grad is not None and outputs.grad.abs().sum() > 0
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+class Fixed(torch.nn.Module):
+    """A critic whose value is a sum: of the own action's numbers, and times 100 of the first observed number."""
+
+    def forward(self, observations, own_actions, other_actions, present):
+        return own_actions.sum(2) + 100 * observations[:, :, 0]
+
+
+def test_targets_are_those_of_the_definition():
+    """Absent agents, and those that terminated, have no value to come; the others have, also after a truncation."""
+    sampled, networks = joint_step(), networks_of()
+    networks.critics = torch.nn.ModuleList([Fixed()])
+    next_actions = torch.rand(NUM_ROWS, NUM_AGENTS, 3)
+    loss, mean = maddpg.critic_loss(networks, networks, sampled, next_actions, 0.5)
+    expected, values = 0.0, []
+    for agent in range(NUM_AGENTS):
+        errors = []
+        for row in sampled.acted[0, :, agent].nonzero()[:, 0]:
+            value = float(sampled.actions[0, row, agent].sum() + 100 * sampled.observations[0, row, agent, 0])
+            target = float(sampled.rewards[0, row, agent])
+            if sampled.alive[0, row, agent]:
+                target += 0.5 * float(next_actions[row, agent].sum() + 100 * sampled.observations[1, row, agent, 0])
+            errors.append((value - target) ** 2)
+            values.append(value)
+        expected += float(np.mean(errors))
+    assert float(loss) == pytest.approx(expected, rel=1e-4) and float(mean) == pytest.approx(np.mean(values), rel=1e-4)
+
+
+def test_an_actor_learns_from_its_own_critic_and_action_alone():
+    torch.manual_seed(4)
+    sampled, networks = joint_step(), networks_of(critic="central")
+
+    def gradient() -> torch.Tensor:
+        networks.zero_grad()
+        maddpg.actor_loss(networks, sampled, None, None, 0.0).backward()
+        return torch.stack([weights.grad.flatten(1).norm(dim=1) for weights in networks.policy.parameters()])
+
+    before = gradient()
+    assert (before > 0).all()
+    with torch.no_grad():
+        for weights in networks.critics.parameters():
+            weights[1] *= 2.0  # of the second agent's critic
+    changed = (gradient() != before).any(0)
+    assert changed.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("num_critics", [1, 2], ids=["ddpg", "td3"])
+def test_one_agent_has_the_losses_and_gradients_of_td3(num_critics):
+    """Whose losses and gradients are TorchRL's (test_torchrl_losses.py)."""
+    torch.manual_seed(num_critics)
+    sampled = joint_step()
+    config = maddpg.Config(critic="own", num_critics=num_critics)
+    networks = maddpg.Networks(maddpg.Policy(PLAIN, AIM, 1, (8, 8)), PLAIN, config)
+    target = copy.deepcopy(networks)
+    with torch.no_grad():
+        for weights in target.parameters():
+            weights += 0.1 * torch.rand_like(weights)
+    acted = sampled.acted[0].flatten()
+    one = Sequences(*(column.flatten(1, 2)[:, acted].unsqueeze(2) for column in sampled[:-1]), torch.zeros(0))
+    reference, reference_target = (td3.Policy(PLAIN, AIM, (8, 8), num_critics) for _ in range(2))
+    for ours, theirs in ((networks, reference), (target, reference_target)):
+        load(theirs.actor, ours.policy.layers)
+        for critic, expected_critic in zip(ours.critics, theirs.critics, strict=True):
+            load(expected_critic, critic.layers)
+    columns = (one.observations[0], one.actions[0], one.rewards[0], one.observations[1], one.alive[0])
+    before, actions, rewards, after, alive = (column[:, 0] for column in columns)
+    transitions = Transitions(before, actions, rewards, ~alive, after, torch.full_like(rewards, 0.9))
+    noise = torch.randn(len(actions), 3)
+    smoothing = (0.2 * noise).clamp(-0.5, 0.5)[:, None]
+    next_actions = (target.policy.outputs(one.observations[1]).tanh() + smoothing).clamp(-1, 1)
+    loss, mean = maddpg.critic_loss(networks, target, one, next_actions, 0.9)
+    expected, expected_mean = td3.critic_loss(reference, reference_target, transitions, noise, 0.2, 0.5)
+    assert torch.allclose(loss, expected, rtol=1e-5) and torch.allclose(mean, expected_mean, rtol=1e-5)
+    (loss + maddpg.actor_loss(networks, one, None, None, 0.0)).backward()
+    (expected + td3.actor_loss(reference, before)).backward()
+    for critic, expected_critic in zip(networks.critics, reference.critics, strict=True):
+        assert_same_gradients(critic.layers, expected_critic)
+    assert_same_gradients(networks.policy.layers, reference.actor)
+
+
+def linears(network: Any) -> list[torch.nn.Linear]:
+    return [layer for layer in network.layers if isinstance(layer, torch.nn.Linear)]
+
+
+def load(network: Any, layers: AgentLayers) -> None:
+    """Write the first agent's weights into a ReLUNetwork."""
+    with torch.no_grad():
+        for linear, weights, biases in zip(linears(network), layers.weights, layers.biases, strict=True):
+            linear.weight.copy_(weights[0].T)
+            linear.bias.copy_(biases[0, 0])
+
+
+def assert_same_gradients(layers: AgentLayers, network: Any) -> None:
+    for linear, weights, biases in zip(linears(network), layers.weights, layers.biases, strict=True):
+        for gradient, expected in ((weights.grad[0].T, linear.weight.grad), (biases.grad[0, 0], linear.bias.grad)):
+            assert (gradient - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+# ----------------------------------------------------------------------------------------------------------- learning
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"backend": "pool", "num_workers": 2, "batch_size": 4},
+        pytest.param({"critic": "attention"}, marks=pytest.mark.long),
+        pytest.param({"num_critics": 2, "policy_frequency": 2, "critic": "own"}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_two_agents_with_opposite_answers_learn_theirs(settings, tmp_path):
+    config = maddpg.Config(**{**QUICK, **settings, "runs": str(tmp_path)})
+    result = maddpg.train(config)
+    assert np.mean([episode.episodic_return for episode in result.episodes]) == 2
+    assert result.run_folder is not None
+    with load_policy(result.run_folder / "policy.pt", greedy=True) as player:
+        env = pufferlib.registry.creator("ocean/multiagent")()
+        wrapped = pufferlib.wrap(env)
+        observations, _ = wrapped.reset(seed=3)
+        assert list(player.act(observations).values()) == env.solve().tolist()
+        wrapped.close()
+
+
+@pytest.mark.long
+def test_matd3_learns_continuous_actions():
+    config = maddpg.Config(
+        env="ocean/continuous", num_envs=16, total_steps=20_000, learning_starts=1_000, steps_per_update=8,
+        minibatch_size=128, learning_rate=3e-3, num_critics=2, policy_noise=0.2, policy_frequency=2, eval_episodes=200,
+        runs=None,
+    )  # fmt: skip
+    result = maddpg.train(config)
+    assert result.score is not None and result.score > 0.9
+
+
+# ----------------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_other_actions_are_refused():
+    with pytest.raises(SpaceError, match="MADDPG plays Boxes of floats, and not MultiDiscrete"):
+        maddpg.Policy(PLAIN, spaces.MultiDiscrete([2, 3]), 2)
+
+
+def test_a_policy_of_something_else_is_refused():
+    config = maddpg.Config(**{**QUICK, "policy": "cleanrl_demo.qmix:Policy", "policy_kwargs": {}})
+    with pufferlib.make("ocean/multiagent", num_envs=2) as vec:
+        with pytest.raises(PlanError, match="does not fit; make it a subclass of cleanrl_demo.maddpg.Policy"):
+            maddpg.Learner(vec, Origin(*config.made_as()), config)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"critic": "all"}, "critic='all' is out of bounds; use central, own, attention"),
+        ({"num_critics": 0}, "num_critics=0 is out of bounds; use 1 or more"),
+        ({"policy_noise": -0.1}, r"policy_noise=-0\.1 is out of bounds; use 0 or more"),
+        ({"tau": 0}, "tau=0 is out of bounds; use more than 0, to 1"),
+        ({"total_steps": 900}, "learning_starts=25000 is not less than total_steps=900"),
+    ],
+    ids=str,
+)
+def test_settings_out_of_bounds_are_refused(wrong, message):
+    with pytest.raises(PlanError, match=message):
+        maddpg.Config(**wrong)
