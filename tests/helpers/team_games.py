@@ -32,18 +32,18 @@ class TwoStep(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.agents, self.place = list(self.possible_agents), 0
+        self.agents, self.game_index = list(self.possible_agents), 0
         return self._of_each(self.state()), self._of_each({})
 
     def state(self) -> np.ndarray:
-        state: np.ndarray = np.eye(3, dtype=np.float32)[self.place]
+        state: np.ndarray = np.eye(3, dtype=np.float32)[self.game_index]
         return state
 
     def step(self, actions: dict[str, int]) -> Any:
-        ends = self.place > 0
-        reward = float(self.payoffs[self.place - 1, actions["first"], actions["second"]]) if ends else 0.0
+        ends = self.game_index > 0
+        reward = float(self.payoffs[self.game_index - 1, actions["first"], actions["second"]]) if ends else 0.0
         if not ends:
-            self.place = 1 + int(actions["first"])
+            self.game_index = 1 + int(actions["first"])
         values: tuple[Any, ...] = (self.state(), reward, ends, False, {})
         returned = [self._of_each(value) for value in values]
         if ends:

@@ -6,6 +6,7 @@ python -m tests.project.test_vocabulary [FILE …]        what is wrong in these
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -57,6 +58,8 @@ SENTENCES = {
     r"\b[Hh]ave \w+ (?:\w+ )?do\b": "the verb itself",
 }
 BEGINNINGS = {"Have", "Let", "Say", "Tell"}  # of docstrings and comments
+# What a line with a wrong comment has; tokenizing all files took most of the time.
+SUSPECT = re.compile("#[# ]*(?:{})|#.*(?:{})".format("|".join(sorted(BEGINNINGS)), "|".join(SENTENCES)))
 
 CHECKED = ("pufferlib", "cleanrl_demo", "cuda_ext", "ocean", "examples", "benchmarks", "tests", "setup.py")
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".cuh")
@@ -91,6 +94,18 @@ def sources() -> Iterator[Path]:
     yield from (path for path in paths if path != Path(__file__))  # which has the words
 
 
+@functools.lru_cache(maxsize=1)
+def nodes(text: str) -> list[ast.AST]:
+    """Return the syntax tree of a file, node by node."""
+    return list(ast.walk(ast.parse(text)))
+
+
+@functools.cache
+def parts_of(word: str) -> set[str]:
+    """Return the parts of a name, in lower case."""
+    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", word)}
+
+
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each name that a file binds, with its line; in Cython and C every identifier."""
     text = path.read_text()
@@ -101,7 +116,7 @@ def identifiers(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(code.splitlines(), 1):
             yield from ((number, word) for word in re.findall(r"[A-Za-z_]\w*", line))
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -116,12 +131,12 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings and comments of a file, with their lines."""
     text = path.read_text()
     if path.suffix in (".py", ".pyi"):
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 docstring = ast.get_docstring(node)
                 if docstring:
                     yield getattr(node, "lineno", 1), docstring
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline) if SUSPECT.search(text) else ():
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string.lstrip("# ")
         return
@@ -138,8 +153,8 @@ def faults(path: Path) -> list[str]:
     for line, word in identifiers(path):
         if word in EXCEPTIONS.get(name, ()):
             continue
-        parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", word)}
-        wrong += [f"{name}:{line}: {word} has {part!r}; use {PARTS[part]!r}" for part in sorted(parts & PARTS.keys())]
+        used = sorted(parts_of(word) & PARTS.keys())
+        wrong += [f"{name}:{line}: {word} has {part!r}; use {PARTS[part]!r}" for part in used]
         if word.strip("_").lower() in NAMES:
             wrong.append(f"{name}:{line}: {word} is no noun of the field")
     for line, sentence in sentences(path):

@@ -58,15 +58,15 @@ def test_sequences_are_those_of_each_environments_list_of_rows(
             part = slice(row * num_agents, (row + 1) * num_agents)
             lists[env].append((masks[part], ends[part], batch.rewards[part]))
     assert num_added == replay.num_added == sum(int(masks.sum()) for rows in lists for masks, _, _ in rows)
-    kept = [min(len(rows), rows_per_env) for rows in lists]
-    assert len(replay) == sum(max(0, num - num_steps) for num in kept)
+    num_kept = [min(len(rows), rows_per_env) for rows in lists]
+    assert len(replay) == sum(max(0, num - num_steps) for num in num_kept)
     if not len(replay):
         return
     sampled = replay.sample(50, torch.Generator().manual_seed(1))
     for index in range(50):
         first = sampled.observations[0, index, 0].tolist()
         env, begin = int(first[0]) // num_agents, int(first[1])
-        assert len(lists[env]) - kept[env] <= begin < len(lists[env]) - num_steps
+        assert len(lists[env]) - num_kept[env] <= begin < len(lists[env]) - num_steps
         agents = env * num_agents + np.arange(num_agents)
         assert sampled.memory[index, :, 0].tolist() == (1000 * agents + begin).tolist()
         for step in range(num_steps + 1):
