@@ -90,13 +90,13 @@ class PufferEnv:
         """Prepare environments of PufferLib 2 and 3; for others, pass the arguments on to the next base class.
 
         An environment is written for PufferLib if a constructor of its classes below PufferEnv has the parameter
-        ``buf``, or if there is no further base class and its class passes arguments here. It then gets the buffers and
-        methods that PufferLib's PufferEnv has. For any other environment without a further base class, this does
-        nothing.
+        ``buf``, if their methods use an attribute ``terminals`` and none ``terminations``, or if there is no further
+        base class and its class passes arguments here. It then gets the buffers and methods that PufferLib's PufferEnv
+        has. For any other environment without a further base class, this does nothing.
         """
         next_init: Any = super().__init__
         is_last = getattr(next_init, "__objclass__", None) is object
-        if _takes_buf(type(self)) or (is_last and (args or kwargs)):
+        if _is_for_pufferlib(type(self)) or (is_last and (args or kwargs)):
             compat_names.member("pufferlib.environment", "adopt")(self, *args, **kwargs)
         elif not is_last:
             next_init(*args, **kwargs)
@@ -206,10 +206,14 @@ class _NoObservation(dict[str, Any]):
         return dict, (dict(self.items()),)
 
 
-def _takes_buf(kind: type) -> bool:
+def _is_for_pufferlib(kind: type) -> bool:
     below = kind.__mro__[: kind.__mro__.index(PufferEnv)]
     codes = [getattr(vars(base).get("__init__"), "__code__", None) for base in below]
-    return any(code and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in codes)
+    if any(code and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in codes):
+        return True
+    methods = [getattr(member, "__code__", None) for base in below for member in vars(base).values()]
+    names = {name for code in methods if code for name in code.co_names}
+    return "terminals" in names and "terminations" not in names
 
 
 def hold(env: PufferEnv) -> None:

@@ -62,6 +62,12 @@ class PassesNothing(pufferlib.PufferEnv):
         super().__init__()
 
 
+class UsesTerminals(PassesNothing):
+    def step(self, actions: Any) -> Any:
+        self.terminals[:] = True
+        return self.observations, self.rewards, self.terminals, self.truncations, []
+
+
 class Base:
     def __init__(self, size: int) -> None:
         self.size = size
@@ -107,8 +113,10 @@ def test_the_argument_of_one_of_ours_is_refused() -> None:
         OursWithArgument()
 
 
-@pytest.mark.parametrize("kind", [Native, TakesBuf, PassesBuf, NativeWithMixin, NativeWithMixinAndConstructor, Pickled])
-def test_a_puffer_env_is_theirs_if_it_takes_buf_or_passes_it_on(kind: Any) -> None:
+@pytest.mark.parametrize(
+    "kind", [Native, TakesBuf, PassesBuf, UsesTerminals, NativeWithMixin, NativeWithMixinAndConstructor, Pickled]
+)
+def test_a_puffer_env_is_theirs_if_it_takes_buf_or_passes_it_on_or_uses_terminals(kind: Any) -> None:
     env = kind()
     assert isinstance(env, BufferedEnv)
     assert isinstance(env, kind)
