@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -229,7 +230,8 @@ class BufferedRows(RowEnv):
 
     def _hold(self, infos: Any) -> None:
         index = None if self.multi_agent else 0
-        self.infos = [(index, copy_value(dict(info))) for info in infos or () if info]
+        infos = [infos] if isinstance(infos, Mapping) else infos or ()  # pufferlib-core allows one dict
+        self.infos = [(index, copy_value(dict(info))) for info in infos if info]
 
     def write_observations(self, rows: Rows) -> None:
         rows.observations[...] = self.env.observations

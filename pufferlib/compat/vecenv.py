@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from pufferlib.compat.sources import AGENTS_ABSENT
 from pufferlib.compat.spaces import Tuple, joint_space
 from pufferlib.compat.versions import version_of_creator
 from pufferlib.util.annotations import Array
+from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.processes.start import start_method
 
 __all__ = [
     "RECV",
@@ -85,6 +88,7 @@ class _Vectorized:
             num_workers=num_workers,
             batch_size=batch_size,
             seed=base,
+            **({} if backend in ("serial", "ray") else {"context": _start_method(self._creators)}),
         )
         self._is_native = vec.autoreset_mode == "same_step"
         self._first_seed: int | None = FIRST_SEED if seed is None else base
@@ -309,6 +313,20 @@ class _Vectorized:
             )
             return self._zeros
         return self._batch
+
+
+def _start_method(creators: Sequence[Creator]) -> str | None:
+    """Return "fork", as in PufferLib, if other processes inherit the creators and cannot unpickle them; else None.
+
+    Queues and locks of ``multiprocessing`` among a creator's arguments are such.
+    """
+    if start_method(None) == "fork" or "fork" not in multiprocessing.get_all_start_methods():
+        return None
+    try:
+        transfer.dumps(creators)
+    except Exception:
+        return "fork"
+    return None
 
 
 def _joint(space: gymnasium.Space[Any], rows: int, batched: Any) -> Any:

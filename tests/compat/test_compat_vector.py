@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,40 @@ def test_native_environments(backend: Any) -> None:
         assert vecenv.vecenv.get_attr("num_notified") == [1, 1]
     finally:
         vecenv.close()
+
+
+class OneInfo(Native):
+    """As pufferlib-core allows, its infos are one dict."""
+
+    def step(self, actions: Any) -> Any:
+        *rows, infos = super().step(actions)
+        return *rows, {"scores": len(infos)} if infos else {}
+
+
+def test_infos_of_a_native_environment_may_be_one_dict() -> None:
+    with pufferlib.vector.make(OneInfo, num_envs=2, backend=Serial) as vecenv:
+        vecenv.reset(seed=7)
+        infos = [vecenv.step(np.zeros(4, int))[4] for _ in range(3)]
+    assert infos == [[], [], [{"scores": 2, "env_id": 0}, {"scores": 2, "env_id": 1}]]
+
+
+def counting(queue: Any, buf: Any = None, seed: int = 0) -> Any:
+    queue.put(os.getpid())
+    return one(buf=buf)
+
+
+def test_creators_may_hold_a_queue_while_threads_run() -> None:
+    """With threads, workers are spawned, but a queue of multiprocessing is only inherited."""
+    ended, queue = threading.Event(), multiprocessing.SimpleQueue()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        with pufferlib.vector.make(counting, env_args=[queue], num_envs=2, backend=Multiprocessing) as vecenv:
+            vecenv.reset(seed=1)
+            assert os.getpid() not in {queue.get(), queue.get()}
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_a_native_environment_is_returned_as_it_is() -> None:
