@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -31,6 +32,7 @@ __all__ = ["PuffeRL", "compute_puff_advantage"]
 
 LOG_INTERVAL_S = 0.25
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
+ADDED = ("env_id", "agent_id", "env")  # the keys that pufferlib adds to infos, next to "episode"
 PHASES = ("environments", "inference", "learning")
 COLUMNS = ("observations", "actions", "values", "logprobs", "rewards", "terminals", "truncations", "masks")
 
@@ -97,7 +99,8 @@ class PuffeRL:
             config["adam_eps"],
         )
         self.total_epochs = max(1, int(config["total_timesteps"]) // config["batch_size"])
-        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=self.total_epochs)
+        lowest = config["learning_rate"] * config.get("min_lr_ratio", 0)  # a key of pufferlib-core
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.total_epochs, lowest)
         self.model_size = sum(part.numel() for part in policy.parameters() if part.requires_grad)
         self._make_buffers()
         self.epoch = self.global_step = self.last_log_step = 0
@@ -134,6 +137,11 @@ class PuffeRL:
             raise APIUsageError(f"batch_size={batch_size} is less than minibatch_size={minibatch_size}")
         self.accumulate_minibatches = max(1, minibatch_size // largest)
         self._part_size = min(minibatch_size, largest)  # of what is computed at a time
+        if horizon == 1:
+            text = (
+                "bptt_horizon=1: the outcome of a segment's last step is not known, so nothing is learnt; use 2 or more"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
         if self._part_size % horizon:
             raise APIUsageError(f"minibatch_size={self._part_size} must be a multiple of bptt_horizon={horizon}")
         self.minibatch_segments = self._part_size // horizon
@@ -161,10 +169,15 @@ class PuffeRL:
         self._resets_in_a_step = bool(getattr(vecenv, "emulated", False))
         self._acts = np.zeros(num_agents, bool)  # whether the action that answers an agent's last row counts
         self.lstm_h = self.lstm_c = None
+        self._rows_axis = 0  # of the agents, in the states that the policy returns
         if self.config.get("use_rnn"):
             self.lstm_h, self.lstm_c = torch.zeros(
                 2, num_agents, self.uncompiled_policy.hidden_size, device=self.device
             )
+
+    def _states(self) -> list[tuple[str, Tensor]]:
+        """Return the LSTM's states of all agents by name; with use_rnn alone there are any."""
+        return [] if self.lstm_h is None or self.lstm_c is None else [("lstm_h", self.lstm_h), ("lstm_c", self.lstm_c)]
 
     @property
     def uptime(self) -> float:
@@ -194,9 +207,8 @@ class PuffeRL:
         """Play until all segments are full; return the numbers in infos since the last log, in lists by nested key."""
         rollout = self._rollout
         rollout.start()
-        for states in (self.lstm_h, self.lstm_c):
-            if states is not None:
-                states.zero_()
+        for _, states in self._states():
+            states.zero_()
         while not rollout.is_full:
             with self._phase("environments"):
                 batch = self.vecenv.recv()
@@ -227,12 +239,16 @@ class PuffeRL:
         contiguous = len(ids) == ids[-1] - ids[0] + 1 and bool((np.diff(ids) == 1).all())
         env_id = slice(int(ids[0]), int(ids[-1]) + 1) if contiguous else torch.as_tensor(ids)
         state: dict[str, Any] = {"reward": rewards, "done": done, "env_id": env_id, "mask": masks}
-        if self.lstm_h is not None and self.lstm_c is not None:
-            state |= {"lstm_h": self.lstm_h[env_id], "lstm_c": self.lstm_c[env_id]}
+        state |= {name: states[env_id].transpose(0, self._rows_axis) for name, states in self._states()}
         logits, values = self._forward_eval(on_device, state)
         actions, logprobs, _ = sample_logits(logits)
-        if self.lstm_h is not None and self.lstm_c is not None:
-            self.lstm_h[env_id], self.lstm_c[env_id] = state["lstm_h"].float(), state["lstm_c"].float()
+        for name, states in self._states():
+            rows_axis = int(len(state[name]) != len(ids))  # some policies return (layers, rows, hidden_size)
+            new_states = state[name].float().transpose(0, rows_axis)
+            if states.shape[1:] != new_states.shape[1:]:  # the first states have the form of LSTMWrapper's
+                states = states.new_zeros(self.total_agents, *new_states.shape[1:])
+                setattr(self, name, states)
+            self._rows_axis, states[env_id] = rows_axis, new_states
         terminals, truncations = np.asarray(terminals, bool), np.asarray(truncations, bool)
         counts = masks & self._acts[ids]
         if self._resets_in_a_step:
@@ -263,7 +279,7 @@ class PuffeRL:
     def _take_infos(self, infos: Any) -> None:
         for info in infos:
             for key, value in unroll_nested_dict(info):
-                if key.rpartition("/")[2] == "env_id":  # which pufferlib adds
+                if key in ADDED or key.endswith("/env_id"):
                     continue
                 if isinstance(value, np.ndarray):
                     value = value.tolist()

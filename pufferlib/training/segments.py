@@ -20,7 +20,7 @@ class Segments:
     may have any agents, in any order. The steps of an agent that finds no segment free are dropped.
 
     columns: (shape, dtype) by name. device: where the columns are; ``on_host`` names the ones that stay on the CPU.
-    Raises PlanError if there are fewer segments than agents, or no two steps.
+    Raises PlanError if there are fewer segments than agents, or no steps.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Segments:
     ) -> None:
         if num_segments < num_agents:
             raise PlanError(f"{num_segments} segments are too few for {num_agents} agents; use one for each, or more")
-        if horizon < 2:
-            raise PlanError(f"horizon={horizon}; a segment needs two steps or more, as the last has no outcome")
+        if horizon < 1:
+            raise PlanError(f"horizon={horizon}; a segment needs one step or more, and two for an advantage")
         self.num_agents, self.num_segments, self.horizon = num_agents, num_segments, horizon
         # The last row takes the steps of agents without a segment.
         self._rows = {

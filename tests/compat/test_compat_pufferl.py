@@ -155,7 +155,7 @@ def test_rewards_and_flags_lie_next_to_the_observations_they_came_with(settings:
         assert torch.equal(trainer.rewards[:, 1:], expected[:, 1:])
     assert trainer.global_step == 2 * 4 * 16
     assert {"action", "episode/r", "episode/l"} <= trainer.stats.keys()
-    assert "env_id" not in trainer.stats
+    assert trainer.stats.keys().isdisjoint({"env_id", "agent_id", "env"})
     trainer.close()
 
 
@@ -253,6 +253,47 @@ def test_train_logs_its_losses_and_anneals(settings: Any) -> None:
     constant.train()
     assert constant.optimizer.param_groups[0]["lr"] == 0.015
     constant.close()
+
+
+class Layered(LSTMWrapper):
+    """As public policies do, it returns states with an axis of layers, (rows, 1, hidden) or (1, rows, hidden)."""
+
+    axis = 1
+
+    def forward_eval(self, observations: Any, state: Any) -> Any:
+        for name in ("lstm_h", "lstm_c"):
+            assert state[name].ndim == 2 or state[name].shape[self.axis] == 1
+            state[name] = state[name].reshape(len(observations), -1)
+        results = super().forward_eval(observations, state)
+        for name in ("lstm_h", "lstm_c"):
+            state[name] = state[name].unsqueeze(self.axis)
+        return results
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_policy_may_return_states_with_an_axis_of_layers(settings: Any, axis: int) -> None:
+    config = settings(use_rnn=True, min_lr_ratio=0.5, optimizer="adam", total_timesteps=128)
+    vecenv = pufferlib.vector.make(cue, num_envs=8, batch_size=4, num_workers=2, backend="Multiprocessing")
+    policy = Layered(vecenv.driver_env, Default(vecenv.driver_env, 32), 32, 32)
+    policy.axis = axis
+    trainer = pufferl.PuffeRL(config, vecenv, policy)
+    for _ in range(2):
+        trainer.evaluate()
+        trainer.train()
+    assert trainer.lstm_h.shape == trainer.lstm_c.shape == (8, 1, 32)
+    assert trainer.lstm_h.abs().sum(2).all()
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.015 / 2  # min_lr_ratio, of pufferlib-core
+    trainer.close()
+
+
+def test_a_horizon_of_one_step_plays_and_warns(settings: Any) -> None:
+    vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
+    with pytest.warns(RuntimeWarning, match="bptt_horizon=1.*nothing is learnt"):
+        trainer = trainer_of(settings(bptt_horizon=1, minibatch_size=8), vecenv)
+    trainer.evaluate()
+    trainer.train()
+    assert (trainer.global_step, trainer.epoch) == (8, 1)
+    trainer.close()
 
 
 def test_a_run_shorter_than_a_batch_is_one_update(settings: Any) -> None:

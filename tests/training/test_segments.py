@@ -76,8 +76,8 @@ def test_segments_hold_each_agents_steps_in_order() -> None:
         assert torch.equal(segments["step"][..., 1], -steps)
     with pytest.raises(pufferlib.PlanError, match="3 segments"):
         Segments(5, 3, 4, {})
-    with pytest.raises(pufferlib.PlanError, match="horizon=1"):
-        Segments(5, 5, 1, {})
+    with pytest.raises(pufferlib.PlanError, match="horizon=0"):
+        Segments(5, 5, 0, {})
 
 
 def test_segments_are_drawn_by_their_priorities() -> None:
