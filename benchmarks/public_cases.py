@@ -286,7 +286,7 @@ def main() -> None:
     stored["version"] = version()
     for venv in [options.venv] if options.venv else VENVS:
         try:
-            python = options.python or python_of(venv)
+            python = options.python.absolute() if options.python else python_of(venv)
         except NotInstalled as error:
             sys.exit(f"{venv}: {error}")
         results = stored.setdefault(venv, {})

@@ -295,7 +295,9 @@ VENVS = {
     "programs-old": Venv(
         (
             *(TORCH, ("setuptools==65.5.0", "wheel==0.48.0"), (*OLD_NUMPY, *OLD_GAMES, *SIMULATORS), OLD_MINIGRID),
-            *(OLD_GYM, (*OLD_NUMPY, "gymnasium==0.29.1", "stable-baselines3==2.3.2", "shimmy==1.3.0", *PROGRAMS), OURS),
+            *(OLD_GYM, (*OLD_NUMPY, "gymnasium==0.29.1", "stable-baselines3==2.3.2", "shimmy==1.3.0", *PROGRAMS)),
+            ("ale-py==0.9.0", *OLD_NUMPY, "gymnasium==0.29.1"),  # it has BreakoutNoFrameskip-v4, and ROMs
+            OURS,
         ),
         _install_ours,
     ),
