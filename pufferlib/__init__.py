@@ -55,8 +55,8 @@ _MODULE_OF = {
 # The modules that only PufferLib 1 to 3 have. They come first: files that an installed PufferLib has left are not used.
 __path__.insert(0, f"{__path__[0]}/compat/modules")  # noqa: F405
 _MODULES = (
-    *("adapters", "construct", "emulation", "environment", "environments", "evaluation", "layout", "registry"),
-    "vectorization",
+    *("adapters", "construct", "emulation", "environment", "environments", "evaluation", "layout", "models"),
+    *("registry", "vectorization"),
 )
 
 

@@ -99,8 +99,9 @@ def member(package: str, name: str) -> Any:
     """
     if (package, name) in NAMES:
         return getattr(import_module(NAMES[package, name]), name)
-    if f"{package}.{name}" in MODULES:
-        return import_module(f"{package}.{name}")
+    module = f"{package}.{name}"
+    if module in MODULES or any(path.startswith(f"{module}.") for path in MODULES):
+        return import_module(module)
     if (package, name) in REFUSED:
         return _refused(package, name)
     raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -140,6 +140,12 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.extras
+def test_modules_are_attributes_without_their_import() -> None:
+    code = "import pufferlib; print(pufferlib.models.Default, pufferlib.frameworks.cleanrl.Policy)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_files_that_pufferlib_left_are_not_used(tmp_path: Path) -> None:
     """PufferLib's vector.py and emulation.py, in the folder of an installation that ours was written over."""
     folder = tmp_path / "pufferlib"
