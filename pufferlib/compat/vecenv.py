@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -218,7 +219,7 @@ class _Vectorized:
         for info in batch.infos:
             of_env = infos.setdefault(info["env_id"], {})
             if "agent_id" in info:
-                name = vec.agent_names[info["agent_id"] % vec.agents_per_env]
+                name = self._agents[info["agent_id"] % vec.agents_per_env]
                 of_env[name] = {key: value for key, value in info.items() if key != "agent_id"}
                 continue
             common = dict(info.get("common", {}))  # where ParallelSource puts infos of no agent
@@ -229,6 +230,15 @@ class _Vectorized:
                 of_env.update({key: value for key, value in info.items() if key not in ("env", "common")})
                 of_env.update(common)
         return self._of_resets(batch.env_ids, infos), masks.reshape(-1)
+
+    @functools.cached_property
+    def _agents(self) -> Sequence[Any]:
+        """The agents' names, of which the VecEnv has the texts; the environment's own may be numbers or tuples."""
+        names = self.vecenv.agent_names
+        if all(name.isidentifier() for name in names):
+            return names
+        agents: Sequence[Any] = self.driver_env.possible_agents
+        return agents
 
     def _of_resets(self, env_ids: Array, infos: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the infos of a batch, by environment, that are not empty, and all of those that were reset."""

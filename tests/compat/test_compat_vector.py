@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from compat_programs import Counter, Native, nested, one, one_of_version_1, team
+from compat_programs import Counter, Native, Team, nested, one, one_of_version_1, team
 from gymnasium import spaces
 
 import pufferlib
@@ -253,6 +253,36 @@ def test_infos_that_belong_to_no_agent() -> None:
     with pufferlib.vector.make(team, env_kwargs={"odd_infos": True}, num_envs=2, backend=Serial) as vecenv:
         vecenv.reset()
         assert [(info["mean"], info["env_id"]) for info in vecenv.step(np.zeros(6, int))[4]] == [(0.5, 0), (0.5, 1)]
+
+
+class NumberedTeam(Team):
+    """Its agents are numbers, as PettingZoo allows."""
+
+    possible_agents: Any = (0, 1)
+
+    def __init__(self) -> None:
+        self.agents: Any = []
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = [0, 1]
+        return dict.fromkeys(self.agents, np.zeros(2, np.float32)), {}
+
+    def step(self, actions: Any) -> Any:
+        observations, _ = self.reset()
+        flags = dict.fromkeys(actions, False)
+        return observations, dict.fromkeys(actions, 1.0), flags, flags, {agent: {"score": agent} for agent in actions}
+
+
+def numbered_team(buf: Any = None, seed: int = 0) -> Any:
+    return pufferlib.emulation.PettingZooPufferEnv(NumberedTeam(), buf=buf)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_infos_of_agents_have_the_agents_for_keys(backend: Any) -> None:
+    with pufferlib.vector.make(numbered_team, num_envs=2, num_workers=2, backend=backend) as vecenv:
+        vecenv.reset(seed=1)
+        infos = vecenv.step(np.ones(4, int))[4]
+    assert [{agent: info[agent]["score"] for agent in info} for info in infos] == [{0: 0, 1: 1}] * 2
 
 
 def test_infos_of_agents_hold_only_agents() -> None:
