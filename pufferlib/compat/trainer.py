@@ -56,6 +56,11 @@ def compute_puff_advantage(
     return advantages.copy_(vtrace_advantages(values, rewards, terminals, ratio, gamma, gae_lambda, *clips))
 
 
+def _on_host(values: Any, dtype: Any = None) -> Array:
+    """Return an array of what an environment returned, which may be a tensor on a GPU."""
+    return np.asarray(values.cpu() if isinstance(values, Tensor) else values, dtype)
+
+
 class PuffeRL:
     """A trainer that alternates between ``evaluate``, which plays, and ``train``, which learns from what was played.
 
@@ -213,7 +218,8 @@ class PuffeRL:
             with self._phase("environments"):
                 batch = self.vecenv.recv()
             with self._phase("inference"), torch.no_grad(), self._computing():
-                actions = self._act(*batch)
+                *rows, infos, agent_ids, masks = batch  # pufferlib-core has the teacher's actions after four arrays
+                actions = self._act(*rows[:4], infos, agent_ids, masks)
             with self._phase("environments"):
                 self.vecenv.send(actions)
         return self.stats
@@ -229,8 +235,7 @@ class PuffeRL:
         masks: Any,
     ) -> Array:
         """Store a batch, and return the policy's actions for it."""
-        ids = np.asarray(agent_ids).reshape(-1)
-        masks = np.asarray(masks, bool)
+        ids, masks = _on_host(agent_ids).reshape(-1), _on_host(masks, bool)
         self.global_step += int(masks.sum())
         rows = torch.as_tensor(observations)
         on_device = rows.to(self.device)
@@ -249,7 +254,7 @@ class PuffeRL:
                 states = states.new_zeros(self.total_agents, *new_states.shape[1:])
                 setattr(self, name, states)
             self._rows_axis, states[env_id] = rows_axis, new_states
-        terminals, truncations = np.asarray(terminals, bool), np.asarray(truncations, bool)
+        terminals, truncations = _on_host(terminals, bool), _on_host(truncations, bool)
         counts = masks & self._acts[ids]
         if self._resets_in_a_step:
             self._acts[ids] = masks & ~(terminals | truncations)

@@ -286,6 +286,31 @@ def test_a_policy_may_return_states_with_an_axis_of_layers(settings: Any, axis: 
     trainer.close()
 
 
+class CoreVecenv:
+    """A vecenv as of pufferlib-core, which has the teacher's actions after four rows, with tensors for arrays."""
+
+    def __init__(self, vecenv: Any) -> None:
+        self.vecenv = vecenv
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.vecenv, name)
+
+    def recv(self) -> Any:
+        parts = [part if isinstance(part, list) else torch.tensor(part) for part in self.vecenv.recv()]
+        *rows, infos, agent_ids, masks = parts
+        return *rows, torch.zeros(len(agent_ids), dtype=torch.int32), infos, agent_ids, masks
+
+
+def test_batches_may_be_those_of_pufferlib_core(settings: Any) -> None:
+    trainers = []
+    for wrapper in (lambda vecenv: vecenv, CoreVecenv):
+        trainer = trainer_of(settings(), wrapper(pufferlib.vector.make(cue, num_envs=8, backend="Serial", seed=1)))
+        trainer.evaluate()
+        trainer.close()
+        trainers.append(trainer)
+    assert all(torch.equal(getattr(trainers[0], name), getattr(trainers[1], name)) for name in ("rewards", "actions"))
+
+
 def test_a_horizon_of_one_step_plays_and_warns(settings: Any) -> None:
     vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
     with pytest.warns(RuntimeWarning, match="bptt_horizon=1.*nothing is learnt"):
