@@ -265,7 +265,7 @@ class PuffeRL:
             ids,
             {
                 "observations": rows,
-                "actions": actions,
+                "actions": actions.reshape(len(ids), *self._rollout["actions"].shape[2:]),
                 "values": values.flatten(),
                 "logprobs": logprobs,
                 "rewards": rewards.clamp(-1, 1),

@@ -286,6 +286,31 @@ def test_a_policy_may_return_states_with_an_axis_of_layers(settings: Any, axis: 
     trainer.close()
 
 
+class Shaped(Cue):
+    """Its action is a Box of a shape that need not be (n,); the first number counts."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(continuous=True)
+        self.action_space = spaces.Box(-1, 1, shape, np.float32)
+
+    def step(self, action: Any) -> Any:
+        return super().step(action.reshape(-1))
+
+
+def shaped(shape: tuple[int, ...], buf: Any = None, seed: int = 0) -> Any:
+    return pufferlib.emulation.GymnasiumPufferEnv(Shaped(shape), buf=buf)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)], ids=str)
+def test_continuous_actions_have_the_shape_of_their_space(settings: Any, shape: Any) -> None:
+    vecenv = pufferlib.vector.make(shaped, env_args=[shape], num_envs=8, backend="Serial")
+    trainer = trainer_of(settings(), vecenv)
+    trainer.evaluate()
+    trainer.train()
+    assert trainer.actions.shape == (8, 8, *shape)
+    trainer.close()
+
+
 class CoreVecenv:
     """A vecenv as of pufferlib-core, which has the teacher's actions after four rows, with tensors for arrays."""
 
