@@ -5,8 +5,9 @@
     python -m benchmarks.ocean --ratio --seeds 1   only compare the cost of a pool with serial, and write nothing
 
 It trains one task at a time, since it reports seconds, and alternates serial and pool, so that both see the same
-machine. Runs that benchmarks/results/ocean.json already holds are skipped, so a stopped run can go on. Writes that
-file, docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
+machine. Seconds are left out of the page if the load was above twice the number of CPUs. Runs that
+benchmarks/results/ocean.json already holds are skipped, so a stopped run can go on. Writes that file, with a line per
+environment, docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ocean.suite.tasks import NUM_EPISODES, Task, names, tasks
 from pufferlib.training.plot import Curve, band_of, read
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
+from pufferlib.vectorization.core.plan import available_cpus
 from pufferlib.version import __version__
 
 FOLDER = Path(__file__).parent
@@ -50,6 +52,7 @@ NUM_POINTS = 60  # of a stored curve
 ORIGINAL = {"bandit": 0.904, "memory": 0.979, "multiagent": 1.0, "password": 1.0, "spaces": 0.972, "squared": 0.971,
             "stochastic": 0.998, "continuous": 0.907}  # fmt: skip
 Key = tuple[str, str, int]  # environment, backend, seed
+Results = dict[str, dict[str, Any]]  # by environment: machine, date, version, revision, runs
 
 
 def runs_of(task: Task) -> Path:
@@ -71,8 +74,24 @@ def curve_of(task: Task) -> list[list[float]]:
     return [[int(curve.steps[point]), round(float(curve.values[point]), 4)] for point in chosen]
 
 
-def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str:
+def runs_in(results: Results) -> dict[Key, dict[str, Any]]:
+    """Return all runs of the results."""
+    return {(env, run["backend"], run["seed"]): run for env, facts in results.items() for run in facts["runs"]}
+
+
+def _measured(results: Results) -> list[str]:
+    """Return a line for each machine, date and version; all but that of most environments name theirs."""
+    envs: dict[str, list[str]] = {}
+    for env, facts in results.items():
+        envs.setdefault(f"{facts['machine']}. {facts['date']}, version {facts['version']}.", []).append(env)
+    first, *others = sorted(envs, key=lambda text: -len(envs[text]))
+    return [first, *(f"{', '.join(envs[text])}: {text}" for text in others)]
+
+
+def page(results: Results) -> str:
     """Return docs/ocean_scores.md."""
+    runs = runs_in(results)
+    timed = {key: run["seconds"] for key, run in runs.items() if not run.get("busy")}
     seeds = sorted({seed for _, _, seed in runs})
     lines = [
         "# Ocean: scores and seconds of the demo trainer",
@@ -85,10 +104,10 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
         f"A score is the mean over {NUM_EPISODES:,} fresh episodes after training, with sampled actions; a cell has",
         "the lowest and the highest of the seeds. Seconds are training time, including the making of the environments:",
         "the median and the longest. *Original* is the score that PufferLib's blog reports for its own suite, the",
-        "model of this one, whose environments are not quite the same.",
+        "model of this one, whose environments are not quite the same. Seconds on a busy machine are left out.",
         "",
-        f"{facts['machine']}. {facts['date']}, version {facts['version']}. Raw results:",
-        "[benchmarks/results/ocean.json](../benchmarks/results/ocean.json).",
+        *_measured(results),
+        "Raw results: [benchmarks/results/ocean.json](../benchmarks/results/ocean.json).",
         "",
         mark("revision_ocean"),
         "",
@@ -104,18 +123,19 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
             scores = [run["score"] for run in task_runs[name]]
             cells.append("—" if not scores else f"{min(scores):.3f} – {max(scores):.3f}")
         for name in BACKENDS:
-            seconds = [run["seconds"] for run in task_runs[name]]
+            seconds = [value for (env, backend, _), value in timed.items() if (env, backend) == (task.env, name)]
             cells.append("—" if not seconds else f"{median(seconds):.1f}, {max(seconds):.1f}")
         both = [run for name in BACKENDS for run in task_runs[name]]
         original = ORIGINAL.get(task.env.removeprefix("ocean/"))
         cells += ["—" if original is None else f"{original:.3f}"]
         cells += [f"{sum(run['score'] >= task.bar for run in both)} of {len(both)}"]
         lines.append(f"| {' | '.join(cells)} |")
-    total = {name: [sum(run["seconds"] for (_, backend, at), run in runs.items() if (backend, at) == (name, seed))
+    total = {name: [sum(value for (_, backend, at), value in timed.items() if (backend, at) == (name, seed))
                     for seed in seeds] for name in BACKENDS}  # fmt: skip
+    untimed = [env for env in results if not any(key[0] == env for key in timed)]
     lines += [
         "",
-        "All environments, one after another, take "
+        f"All environments{' but ' if untimed else ''}{', '.join(untimed)}, one after another, take "
         + " and ".join(f"{median(total[name]):.0f} s of training on {name}" for name in BACKENDS)
         + " (medians over seeds).",
         "",
@@ -162,8 +182,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "ocean.json", metavar="FILE")
     options = parser.parse_args()
     options.seeds = list(dict.fromkeys(options.seeds))
-    stored = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
-    runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in stored["runs"]}
+    results: Results = json.loads(options.results.read_text())["by_env"] if options.results.exists() else {}
+    runs = runs_in(results)
     chosen = sorted(
         tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed)
     )
@@ -177,18 +197,18 @@ def main() -> None:
         print(f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.score}  {verdict.seconds:.1f} s {verdict.error}")
         assert verdict.score is not None, verdict.error
         runs[task.env, task.backend, task.seed] = {
-            "env": task.env,
             "backend": task.backend,
             "seed": task.seed,
             "score": verdict.score,
             "seconds": round(verdict.seconds, 2),
+            "busy": os.getloadavg()[0] > 2 * available_cpus(),
             "curve": curve_of(task),
         }
         date = datetime.date.today().isoformat()
         facts = {"machine": machine(), "date": date, "version": __version__, "revision": version()}
-        write(options.results, facts, runs)
-    facts = json.loads(options.results.read_text())["facts"]
-    write_page(DOCS / "ocean_scores.md", page(facts, runs))
+        results[task.env] = {**facts, "runs": [runs[key] for key in sorted(runs) if key[0] == task.env]}
+        write(options.results, results)
+    write_page(DOCS / "ocean_scores.md", page(results))
     picture(runs, DOCS / "curves" / "ocean.png")
     terminal(runs, options.seeds[0])
 
@@ -219,10 +239,10 @@ def ratio(chosen: Sequence[Task]) -> None:
         print(f"pool / serial: {seconds:.2f} by the clock, {cpu_s:.2f} in CPU seconds")
 
 
-def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Write the results, one run per line."""
+def write(path: Path, results: Results) -> None:
+    """Write the results, one environment per line."""
     with written_whole(path) as part:
-        part.write_text(table_text({"facts": facts, "runs": [runs[key] for key in sorted(runs)]}))
+        part.write_text(table_text({"by_env": {env: results[env] for env in sorted(results)}}))
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:

@@ -770,11 +770,10 @@ def test_pages_that_programs_make_say_what_their_results_say() -> None:
     stored = {
         name: json.loads((report.RESULTS / f"{name}.json").read_text()) for name in ("ocean", "reference", "chaos")
     }
-    scores = {(run["env"], run["backend"], run["seed"]): run for run in stored["ocean"]["runs"]}
     returns = {(run["task"], run["contestant"], run["settings"]["seed"]): run for run in stored["reference"]["runs"]}
     faults = fault_tables.fault_sections(report.RESULTS / "faults.json")
     for page, generated in {
-        "ocean_scores": ocean.page(stored["ocean"]["facts"], scores),
+        "ocean_scores": ocean.page(stored["ocean"]["by_env"]),
         "reference": reference.page(stored["reference"], returns),
         "chaos": chaos_page((ROOT / "docs/chaos.md").read_text(), stored["chaos"]),
         "faults": report.fill((ROOT / "docs/faults.md").read_text(), faults),
@@ -828,18 +827,31 @@ def test_the_dashboards_picture_is_taken_before_the_training_ends(
 def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import ocean
 
-    path, run = tmp_path / "ocean.json", {"score": 1.0}
-    ocean.write(path, {}, {("ocean/bandit", "pool", 1): run})
+    path, results = tmp_path / "ocean.json", {"ocean/bandit": {"runs": [{"seed": 1, "score": 1.0}]}}
+    ocean.write(path, results)
     before = json.loads(path.read_text())
-    assert before == {"facts": {}, "runs": [run]}
+    assert before == {"by_env": results}
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Path, "write_text", lambda self, text: (self.write_bytes(text[:9].encode()), killed()))
-        ocean.write(path, {}, {("ocean/bandit", "pool", 2): run})
+        ocean.write(path, {"ocean/bell": {"runs": [{"seed": 1, "score": 1.0}]}})
     assert json.loads(path.read_text()) == before
+
+
+def test_the_page_of_ocean_leaves_out_seconds_on_a_busy_machine_and_names_what_was_measured_elsewhere() -> None:
+    from benchmarks import ocean
+
+    facts = {"machine": "A", "date": "1999-01-01", "version": "1"}
+    runs = [{"backend": "serial", "seed": seed, "score": 1.0, "seconds": 3.0 * seed} for seed in (1, 2)]
+    results = {env: {**facts, "runs": runs} for env in ("ocean/bandit", "ocean/bell")}
+    results["ocean/uneven"] = {**facts, "machine": "B", "runs": [{**run, "busy": run["seed"] == 2} for run in runs]}
+    lines = ocean.page(results).splitlines()
+    assert "A. 1999-01-01, version 1." in lines and "ocean/uneven: B. 1999-01-01, version 1." in lines
+    cells = {line.split(" | ")[0][2:]: line.split(" | ")[6] for line in lines if line.startswith("| ocean/")}
+    assert (cells["ocean/bell"], cells["ocean/uneven"], cells["ocean/squared"]) == ("4.5, 6.0", "3.0, 3.0", "—")
 
 
 # ------------------------------------------------------------------------------------------------------ kernels
