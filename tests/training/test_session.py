@@ -107,7 +107,7 @@ TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
         (sac, "serial"),
         (td3, "serial"),
         (qmix, "serial"),
-        (maddpg, "serial"),
+        pytest.param(maddpg, "serial", marks=pytest.mark.long),
         pytest.param(ppo, "multiprocessing", marks=pytest.mark.long),
         pytest.param(ppo_lstm, "serial", marks=pytest.mark.long),
         pytest.param(dqn, "multiprocessing", marks=pytest.mark.long),
