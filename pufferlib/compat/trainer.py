@@ -218,8 +218,9 @@ class PuffeRL:
             with self._phase("environments"):
                 batch = self.vecenv.recv()
             with self._phase("inference"), torch.no_grad(), self._computing():
-                *rows, infos, agent_ids, masks = batch  # pufferlib-core has the teacher's actions after four arrays
-                actions = self._act(*rows[:4], infos, agent_ids, masks)
+                # pufferlib-core has the teacher's actions after four arrays.
+                observations, rewards, terminals, truncations, *_, infos, agent_ids, masks = batch
+                actions = self._act(observations, rewards, terminals, truncations, infos, agent_ids, masks)
             with self._phase("environments"):
                 self.vecenv.send(actions)
         return self.stats
