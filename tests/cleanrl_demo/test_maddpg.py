@@ -249,10 +249,11 @@ def test_two_agents_with_opposite_answers_learn_theirs(settings, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_matd3_learns_continuous_actions():
     config = maddpg.Config(
-        env="ocean/continuous", num_envs=16, total_steps=20_000, learning_starts=1_000, steps_per_update=4,
-        minibatch_size=128, learning_rate=3e-3, gamma=0.9, tau=0.02, max_grad_norm=10, num_critics=2, policy_noise=0.2,
+        env="ocean/continuous", num_envs=16, total_steps=20_000, learning_starts=1_000, steps_per_update=8,
+        minibatch_size=128, learning_rate=5e-3, gamma=0.9, tau=0.02, max_grad_norm=10, num_critics=2, policy_noise=0.2,
         policy_frequency=2, eval_episodes=200, runs=None,
     )  # fmt: skip
     result = maddpg.train(config)
