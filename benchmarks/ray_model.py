@@ -101,8 +101,7 @@ def fitted(points: Sequence[tuple[Call, float]]) -> Cost:
     """Return the cost that fits measured calls best. points: calls, and the seconds of each.
 
     It minimizes the squares of relative errors over the subsets of terms for which no term is negative. The cost has
-    nine digits: in a simulation the order of events at the same time hangs on the last ones, which differ by the
-    version of NumPy.
+    nine digits: the order of events in a simulation depends on the last ones, which differ by the version of NumPy.
     """
     rows = np.array(
         [(1.0, call.num_workers, call.num_envs, call.num_envs * call.obs_nbytes) for call, _ in points], float

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.networks import vision
-from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
+from pufferlib.models.reading import Features, Frames, Images, has_images, images_of, paths_of
 
 __all__ = ["Critics", "ReLUNetwork", "num_continuous_actions"]
 
@@ -41,7 +41,7 @@ class ReLUNetwork(nn.Module):
         super().__init__()
         self.read: Frames | Images | Features
         self.encoder: nn.Module = nn.Identity()
-        unread = [leaf.path for leaf in observation_layout.leaves if leaf.path[:1] == (without,)]
+        unread = paths_of(observation_layout, without)
         if has_images(observation_layout):
             if unread:
                 raise SpaceError(

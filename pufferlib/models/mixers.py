@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.emulation.extra_leaves import STATE
+from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
-from pufferlib.models.reading import Features
+from pufferlib.models.reading import Features, has_images, paths_of
 
 __all__ = ["QMixer", "TeamState", "ValueSum"]
 
@@ -16,15 +17,22 @@ class TeamState(nn.Module):
     """A reader that converts the observations of an environment's agents to its state, (…, size) float32.
 
     The state is the leaf "state" that ``wrap(state=True)`` puts into every agent's observation, or without this leaf
-    the observations of all agents, one after another. Numbers are read as by ``Features``.
+    the observations of all agents, one after another. Numbers are read as by ``Features``. Raises SpaceError for
+    images.
     """
 
     def __init__(self, observation_layout: Layout, num_agents: int) -> None:
         super().__init__()
+        if has_images(observation_layout):
+            raise SpaceError(
+                f"a team's state is read as numbers, and {observation_layout.space} has images; use qmix --mixer vdn, "
+                "which needs no state"
+            )
         self.shape, self.num_agents = tuple(observation_layout.shape), num_agents
-        others = [leaf.path for leaf in observation_layout.leaves if leaf.path[:1] != (STATE,)]
-        self.is_leaf = len(others) < len(observation_layout.leaves)
-        self.read = Features(observation_layout, without=others if self.is_leaf else ())
+        state = paths_of(observation_layout, STATE)
+        self.is_leaf = bool(state)
+        others = [leaf.path for leaf in observation_layout.leaves if leaf.path not in state]
+        self.read = Features(observation_layout, without=others if state else ())
         self.size = self.read.size * (1 if self.is_leaf else num_agents)
 
     def forward(self, observations: Tensor, present: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from pufferlib.layout.leaves import Path
 from pufferlib.models.distributions import num_options
 from pufferlib.models.running_norm import RunningNorm
 
-__all__ = ["SMALLEST_IMAGE", "Features", "Frames", "Images", "has_images", "images_of"]
+__all__ = ["SMALLEST_IMAGE", "Features", "Frames", "Images", "has_images", "images_of", "paths_of"]
 
 SMALLEST_IMAGE = 36  # pixels, the least height and width for the convolutions
 
@@ -42,6 +42,11 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
             f'{SMALLEST_IMAGE} pixels high and wide; use the policy "mlp"'
         )
     return images[0][1] if layout.is_leaf else Images(layout, normalize)
+
+
+def paths_of(layout: Layout, name: str) -> list[Path]:
+    """Return the paths of the leaves of the part ``name`` at the top of a layout's space; [] if there is none."""
+    return [leaf.path for leaf in layout.leaves if leaf.path[:1] == (name,)]
 
 
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:

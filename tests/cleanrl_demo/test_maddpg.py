@@ -16,6 +16,7 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
 from pufferlib.models import Origin, load_policy
 from pufferlib.models.agent_networks import AgentLayers
+from pufferlib.models.mixers import TeamState
 from pufferlib.models.team_critics import AttentionCritic, CentralCritic, OwnCritic
 from pufferlib.training.replay_buffer import Transitions
 from pufferlib.training.team_replay import Sequences
@@ -266,6 +267,23 @@ def test_matd3_learns_continuous_actions():
 def test_other_actions_are_refused():
     with pytest.raises(SpaceError, match="MADDPG plays Boxes of floats, and not MultiDiscrete"):
         maddpg.Policy(PLAIN, spaces.MultiDiscrete([2, 3]), 2)
+
+
+IMAGES = observation_layout(spaces.Box(0, 255, (40, 40, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (SpaceError, "these networks read numbers, and .* has images", lambda: maddpg.Policy(IMAGES, CHOICE, 2)),
+        (SpaceError, "a team's state is read as numbers, and .* has images", lambda: TeamState(IMAGES, 2)),
+        (PlanError, r"hidden_sizes=\(6, 8\): .* multiple of 4", lambda: AttentionCritic(PLAIN, 2, 3, (6, 8))),
+        (PlanError, r"hidden_sizes=\(\): .* multiple of 4", lambda: AttentionCritic(PLAIN, 2, 3, ())),
+    ],
+)
+def test_what_networks_cannot_read_or_attend_with_is_refused(error, message, make):
+    with pytest.raises(error, match=message):
+        make()
 
 
 def test_a_policy_of_something_else_is_refused():

@@ -59,7 +59,7 @@ SENTENCES = {
 }
 BEGINNINGS = {"Have", "Let", "Say", "Tell"}  # of docstrings and comments
 # What a line with a wrong comment has; tokenizing all files took most of the time.
-SUSPECT = re.compile("#[# ]*(?:{})|#.*(?:{})".format("|".join(sorted(BEGINNINGS)), "|".join(SENTENCES)))
+SUSPECT = re.compile(r"#[#\s]*(?:{})|#.*(?:{})".format("|".join(sorted(BEGINNINGS)), "|".join(SENTENCES)))
 
 CHECKED = ("pufferlib", "cleanrl_demo", "cuda_ext", "ocean", "examples", "benchmarks", "tests", "setup.py")
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".cuh")
