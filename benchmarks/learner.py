@@ -13,9 +13,11 @@ ocean        ``ppo`` trains with --learner torch and fused on the environments o
              sleep, with Ocean's settings.
 vectorizers  ``ppo`` with both learners, and Stable-Baselines3 over DummyVecEnv, train at one setting on CartPole,
              Pendulum, LunarLander and HalfCheetah, as far as they are installed.
+compile      ``ppo --compile``: updates of a small network and of one for images, with torch.compile and without.
 
 Times of trainings are those of training alone. Run it on an idle machine. Each figure is a median with the least and
-the greatest value. Without --short, the results are stored in benchmarks/results/learner.json.
+the greatest value. Without --short, the results are stored in benchmarks/results/learner.json, and the table of
+docs/training.md is written.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ import torch
 from torch import nn
 
 import pufferlib
+from benchmarks.learner_compile import SIZES, compile_table, measure_compile
 from benchmarks.learner_trainings import measure_cartpole, measure_ocean, measure_vectorizers
+from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
 from cleanrl_demo import ppo_fused
@@ -43,13 +47,14 @@ from pufferlib.models import Origin
 from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
+PAGE = Path(__file__).parent.parent / "docs" / "training.md"
 NUM_ROWS, NUM_EPOCHS, NUM_INPUTS, NUM_OPTIONS, HIDDEN = 4096, 4, 4, 2, 64
 MINIBATCH_SIZES = (4096, 256, 64)
 NUM_STEPS, NUMS_OF_ENVS = 64, (32, 256, 4096)
 SETTINGS = Settings(entropy_coefficient=0.01)
 TUNED, HELD_OUT = (1, 2, 3, 4, 5), (101, 102, 103, 104, 105)
 SHORT, LONG = 8_192, 102_400  # steps of a training next to Stable-Baselines3
-PARTS = ("update", "rollout", "cartpole", "ocean", "vectorizers")
+PARTS = ("update", "rollout", "cartpole", "ocean", "vectorizers", "compile")
 
 
 def networks() -> tuple[nn.Sequential, nn.Sequential]:
@@ -256,6 +261,12 @@ def measure_rollouts(repeats: int) -> dict[str, Any]:
     return results
 
 
+def sections(results: dict[str, Any]) -> dict[str, str]:
+    """Return the Markdown of stored results by its name on the page."""
+    compiles = results.get("compile")
+    return {"learner_compile": compile_table(compiles["measured"]) if compiles else "Not measured yet."}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
@@ -271,6 +282,7 @@ def main() -> None:
         "vectorizers": lambda: measure_vectorizers(
             seeds[:1] if options.short else TUNED, SHORT if options.short else LONG
         ),
+        "compile": lambda: measure_compile(repeats, {"small": (64,)} if options.short else SIZES),
     }
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in options.only or PARTS:
@@ -278,6 +290,7 @@ def main() -> None:
         results[part] = {"machine": machine(), "revision": version(), "measured": measured}
         if not options.short:
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            write_page(PAGE, fill(PAGE.read_text(), sections(results)))
 
 
 if __name__ == "__main__":

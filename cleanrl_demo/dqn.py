@@ -189,6 +189,7 @@ class Learner:
         self.actor.policy.to(config.device)
         self.policy = cast("Greedy", self.actor.policy)
         self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
+        self.compilable = (self.policy.network, self.target)
         self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)

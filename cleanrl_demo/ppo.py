@@ -96,6 +96,7 @@ class Config(RunConfig):
         if self.learner == "fused":
             self.require("cpu, or --learner torch", lambda value: value == "cpu", "device")
             self.require("float32, or --learner torch", lambda value: value == "float32", "precision")
+            self.require("False, or --learner torch", lambda value: not value, "compile")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name and its keyword arguments."""

@@ -86,6 +86,7 @@ class Config(RunConfig):
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         self.require("(): nothing is filmed here; ppo_cuda films", lambda value: not value, "video_envs")
+        self.require("False: this learner is compiled code", lambda value: not value, "compile")
 
 
 class Learner:

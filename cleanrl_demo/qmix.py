@@ -119,6 +119,7 @@ class Config(RunConfig):
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(MIXERS), lambda value: value in MIXERS, "mixer")
         self.require(", ".join(TEAM_REWARDS), lambda value: value in TEAM_REWARDS, "team_reward")
+        self.require("False: sequences of steps are not compiled", lambda value: not value, "compile")
         if self.learning_starts >= self.total_steps:
             raise PlanError(f"learning_starts={self.learning_starts} is not less than total_steps={self.total_steps}")
 

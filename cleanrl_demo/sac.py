@@ -157,6 +157,7 @@ class Learner:
             advice = "make it a subclass of cleanrl_demo.sac.Policy"
             raise PlanError(f"policy={config.policy!r} has no {', '.join(lacking)}; {advice}")
         self.target = copy.deepcopy(self.policy.critics).requires_grad_(False)
+        self.compilable = (self.policy.actor, self.policy.critics, self.target)
         self.actor_weights, self.qf_weights = as_one(self.policy.actor), as_one(self.policy.critics)
         self.target_weights = as_one(self.target)
         self.log_alpha = torch.zeros(1, device=config.device, requires_grad=config.alpha is None)

@@ -152,6 +152,7 @@ class Learner:
             advice = "make it a subclass of cleanrl_demo.td3.Policy"
             raise PlanError(f"policy={config.policy!r} has no {', '.join(lacking)}; {advice}")
         self.target = copy.deepcopy(self.policy).requires_grad_(False)
+        self.compilable = tuple(part for net in (self.policy, self.target) for part in (net.actor, net.critics))
         self.actor_weights, self.qf_weights = as_one(self.policy.actor), as_one(self.policy.critics)
         self.targets = [
             (as_one(self.target.actor), self.actor_weights),

@@ -12,6 +12,7 @@
     segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
     fused_policy       the compiled learner behind a policy
     weights            a policy's weights as one vector
+    compilation        networks that torch.compile compiles while they learn
     optimizers         Adam, and Muon for matrices
     schedules          the learning rate after a number of steps
     reward_processing  scales and bounds rewards for a learner, and treats lost lives as terminations

@@ -85,6 +85,7 @@ class DeviceConfig(RunConfig):
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
+        self.require("False: an iteration is a CUDA graph", lambda value: not value, "compile")
         require_settings(self)
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:

@@ -70,9 +70,10 @@ class LearnedOracle(Oracle, ImprovingOracle):
     statistics of reward sizes continue from one improvement to the next, as part of the learner's state in the pool;
     the learning rate starts over in each improvement.
 
-    Raises PlanError for ``frame_stack`` above 1, since a trainer sees only some of its agents' observations, and for a
-    device other than the CPU, since routers compute on the CPU. Training raises PlanError for settings that the trainer
-    rejects, for a VecEnv with ``autoreset_mode="same_step"``, and if there are too few rows for the minibatches.
+    Raises PlanError for ``frame_stack`` above 1, since a trainer sees only some of its agents' observations, for a
+    device other than the CPU, since routers compute on the CPU, and for ``compile``. Training raises PlanError for
+    settings that the trainer rejects, for a VecEnv with ``autoreset_mode="same_step"``, and if there are too few rows
+    for the minibatches.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class LearnedOracle(Oracle, ImprovingOracle):
     ) -> None:
         if config.frame_stack > 1 or config.device != "cpu":
             raise PlanError(f"frame_stack={config.frame_stack}, device={config.device!r}: an oracle has 1, and cpu")
+        if config.compile:
+            raise PlanError("compile=True: an oracle learns many policies, and would compile each; leave compile out")
         self.pool, self.num_episodes = pool, 0
         self._vec, self._config, self._warm = vec, config, warm
         self._seats = seats_of(vec) if seats is None else tuple(seats)

@@ -30,6 +30,7 @@ from pufferlib.models import Actor, Origin, save_policy
 from pufferlib.models.files import POLICY_FILE, is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
 from pufferlib.registry import creator
 from pufferlib.training.checkpoints import FILE, KIND, NEWEST, checkpoint_path, later
+from pufferlib.training.compilation import compiled, require_compiler
 from pufferlib.training.ddp import gathered, is_first, of_this_rank, several
 from pufferlib.training.evaluation import evaluate, policy_batch_of
 from pufferlib.training.minibatches import require_rows
@@ -88,6 +89,8 @@ class RunConfig:
     """where the policy learns and acts, such as cuda; environments step on the CPU"""
     torch_threads: int = 1
     """number of threads that torch uses; more than one helps only large networks"""
+    compile: bool = False
+    """compile networks by torch.compile, which takes up to a minute and makes updates of large minibatches faster"""
     checkpoint_every: int | None = 1_000_000
     """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     checkpoint_minutes: float | None = 1.0
@@ -152,7 +155,8 @@ class RunConfig:
 class Learner(Protocol):
     """The interface of learners. num_steps: transitions learnt from so far. state: returns what ``restore`` takes.
 
-    A learner may also have a ``note``: a sentence on its checkpoints, printed if the run has a folder.
+    A learner may also have a ``note``: a sentence on its checkpoints, printed if the run has a folder, and
+    ``compilable``: the modules that it calls, which the setting ``compile`` compiles; by default the actor's policy.
     """
 
     actor: Actor
@@ -352,6 +356,7 @@ def run(
         vec = stack.enter_context(environments(config, env))
         learner = make_learner(vec, origin, config)
         require_rows(config, config.rows_per_update(vec) * num_processes())
+        compiling = compiling_of(learner, config)
         folder, resumed_at = resume.parent if resume is not None and is_first() else None, None
         if content is not None:
             resumed_at = content["learner"]["num_steps"]
@@ -377,7 +382,8 @@ def run(
                 if coarse := _coarseness(vec, config, learner.num_steps):
                     report.console.print(f"{name}  {coarse}", soft_wrap=True)
                 began, start_s = time.time(), time.perf_counter()
-                learn(session, learner, config)
+                with compiling:
+                    learn(session, learner, config)
                 seconds = report.earlier_s + time.perf_counter() - start_s
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             learner.actor.policy.eval()
@@ -393,6 +399,22 @@ def run(
             session.break_off()
             raise
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
+
+
+def compiling_of(learner: Learner, config: RunConfig) -> AbstractContextManager[None]:
+    """Return a context in which a learner's networks are compiled, if the settings say so.
+
+    Raises PlanError for a policy with a memory, and if torch.compile does not work here.
+    """
+    if not config.compile:
+        return nullcontext()
+    if learner.actor.recurrent:
+        raise PlanError(
+            f"compile=True, but policy={config.policy!r} has a memory, whose steps torch.compile would compile one by "
+            "one, again for each length; leave compile out"
+        )
+    require_compiler(config.device)
+    return compiled(getattr(learner, "compilable", [learner.actor.policy]))
 
 
 def _report_resumption(session: Session, checkpoint: Path | None) -> None:

@@ -744,6 +744,19 @@ def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
+def test_the_page_of_trainers_says_what_compiling_costs() -> None:
+    from benchmarks import learner
+
+    page = learner.PAGE.read_text()
+    stored = json.loads(learner.RESULTS.read_text()) if learner.RESULTS.exists() else {}
+    assert report.fill(page, learner.sections(stored)) == page
+    measured = {"small": {"256": {"first": 12.0, "eager": [0.4, 0.5, 0.6], "compiled": [0.2, 0.25, 0.3]},
+                          "64": {"first": 9.0, "eager": [0.1], "compiled": [0.2]}}}  # fmt: skip
+    pays, never = learner.sections({"compile": {"measured": measured}})["learner_compile"].splitlines()[2:]
+    assert pays == "| MLP, 8 numbers | 256 | 125.00 ms | 2.00 (2.00 – 2.00) | 12 s | 192 minibatches |"
+    assert never.endswith("| 0.50 (0.50 – 0.50) | 9 s | never |")
+
+
 def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
     from benchmarks import off_policy
 
