@@ -1,7 +1,7 @@
 """What ``--compile`` costs and gains: updates of ppo.py with torch.compile and without, by the rows of a minibatch.
 
-The part of learner.py that compares torch with itself. Each size is compiled anew, as by a first run: no results of
-earlier compilations are read.
+The part of learner.py that compares torch with itself. Each size is compiled as by a first run: no results of earlier
+compilations are read.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Config(RunConfig):
     algorithm: ClassVar[str] = "ppo_fused"
 
     env: str = "classic/cartpole"
-    """an environment with a kernel: classic/cartpole, classic/mountain_car, tag/grid, tag/continuous, ocean/squared, or
-    your own module:KERNEL"""
+    """an environment with a kernel, such as classic/cartpole, tag/grid or ocean/squared (docs/kernels.md lists them),
+    or your own module:KERNEL"""
     backend: str = "cuda"
     """cuda, which runs kernels"""
     device: str = "host"

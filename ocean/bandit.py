@@ -2,14 +2,15 @@
 
 Observation  Box(0, 1, (1,), float32), always 1.
 Actions      Discrete(``num_actions``): the arm to pull.
-Reward       (score + noise) · ``reward_scale``. The noise is normal with standard deviation ``reward_noise``, drawn for
-             each episode.
+Reward       (score + noise) · ``reward_scale``. The noise, drawn for each episode, has the standard deviation
+             ``reward_noise``. It is nearly normal: the sum of twelve uniform numbers, minus its mean.
 Ending       The episode terminates after one step.
 Score        1 for the best arm, else 0. Uniform play: 1/num_actions; the best policy: 1.
 Catches      an advantage or a reward of the wrong sign, rewards that reach the wrong row; with noise and scale, wrong
              normalisation of rewards.
 Source       Rewritten from "Bandit" of PufferLib's Ocean (MIT). This version draws the best arm from ``arm_seed``, so
-             that it is the same in every copy, and draws noise from its own generator.
+             that it is the same in every copy, and draws noise by ``pufferlib.util.philox``, as in the kernel
+             (cuda_ext/ocean_bandit.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
+from pufferlib.util.philox import episode_of, philox, uniform
+
+NOISE = 1  # the purpose of philox's draws
 
 
 class Bandit(PufferEnv):
@@ -57,17 +61,25 @@ class Bandit(PufferEnv):
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.single_action_space = spaces.Discrete(num_actions)
         self.best_arm = int(np.random.default_rng(arm_seed).integers(num_actions))
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.noise = 0.0
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
         self.observations[0] = 1
-        self.noise = self.np_random.normal(0, self.reward_noise)
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
+        self.t = 0
+        words = [word for block in range(3) for word in philox(self.seed, self.episode, 0, 0, NOISE, block)]
+        self.noise = (sum(float(uniform(word)) for word in words) - 6) * self.reward_noise
         self.arm: int | None = None  # the arm that was pulled
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float]:
+        self.t += 1
         self.arm = int(actions[0])
         score = float(self.arm == self.best_arm)
-        self.rewards[0] = (score + self.noise) * self.reward_scale
+        # Rounded to float32, so that sums equal a kernel's.
+        self.rewards[0] = np.float32((score + self.noise) * self.reward_scale)
         self.terminations[0] = True
         return {"score": score}
 

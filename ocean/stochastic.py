@@ -15,7 +15,7 @@ Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.
 Catches      the likeliest action played instead of a sampled one. Does not reliably catch: learning from an action
              other than the one played, which may end near the right share by chance. Does not catch: the old
              log-probability of another row's action.
-Source       Rewritten from "Stochastic" of PufferLib's Ocean (MIT).
+Source       Rewritten from "Stochastic" of PufferLib's Ocean (MIT). It has a kernel (cuda_ext/ocean_stochastic.cuh).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
+from pufferlib.util.philox import episode_of
 
 BAR_CELLS = 20
 
@@ -49,21 +50,25 @@ class Stochastic(PufferEnv):
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
         self.single_action_space = spaces.Discrete(2)
+        self.seed: int | None = None
+        self.episode = self.t = self.num_zeros = 0
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
         self.observations[0] = 1
-        self.num_steps = self.num_zeros = 0
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
+        self.t = self.num_zeros = 0
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
         zero = actions[0] == 0
-        self.num_steps += 1
+        self.t += 1
         self.num_zeros += int(zero)
-        share = self.num_zeros / self.num_steps
-        proximity = 1 - (self.p - share) ** 2
+        share = self.num_zeros / self.t
+        away = self.p - share
+        proximity = 1 - away * away
         if zero == (share < self.p):
-            self.rewards[0] = proximity
-        if self.num_steps < self.horizon:
+            self.rewards[0] = np.float32(proximity)  # so that sums equal a kernel's
+        if self.t < self.horizon:
             return None
         self.terminations[0] = True
         return {"score": proximity}
@@ -74,7 +79,7 @@ class Stochastic(PufferEnv):
 
     def render(self) -> Any:
         """Draw two bars: ``p`` in blue, and below it the share of action 0 so far in red."""
-        share = self.num_zeros / max(1, self.num_steps)
+        share = self.num_zeros / max(1, self.t)
         grid = np.zeros((2, BAR_CELLS), np.int8)
         grid[0, : round(self.p * BAR_CELLS)] = 1
         grid[1, : round(share * BAR_CELLS)] = -1

@@ -1,8 +1,7 @@
 """The registry of environments: find one by a name such as "ocean/squared" or "my_game:make_env".
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
-    tag/grid, tag/continuous, classic/cartpole, classic/mountain_car
-                                             the reference environment of a kernel in ``cuda_ext``; adding a kernel and
+    tag/grid, classic/cartpole, …            the reference environment of a kernel in ``cuda_ext``; adding a kernel and
                                              its reference adds a name
     mpe/…, MiniGrid-…, atari/…               a family in ``pufferlib.environments``; adding a file adds a family
     my_game:Maze-v0                          any other Gymnasium id

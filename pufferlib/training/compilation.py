@@ -43,7 +43,8 @@ def _sum(values: Tensor) -> Tensor:
     return values + values
 
 
-def _restore(network: nn.Module, own: Any) -> None:
+def _restore(network: nn.Module, attribute: Any) -> None:
+    """Remove the compiled ``forward``; then set the attribute that the network had instead of its class's, if any."""
     del network.forward
-    if own is not None:
-        network.forward = own
+    if attribute is not None:
+        network.forward = attribute

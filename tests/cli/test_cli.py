@@ -710,5 +710,5 @@ def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixtur
     for words in (["check"], ["bench", "--backends", "serial"], ["record"]):
         assert main([words[0], "cuda_ext.tag_grid:KERNEL", *words[1:]]) == 1
         assert 'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda)' in capsys.readouterr().err
-    assert main(["check", "ocean/bandit", "--backend", "cuda", "--device", "host"]) == 1
+    assert main(["check", "ocean/bell", "--backend", "cuda", "--device", "host"]) == 1
     assert "has no kernel" in capsys.readouterr().err

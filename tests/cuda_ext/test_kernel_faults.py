@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,11 @@ class Faults(NamedTuple):
 
 TAGS_EARLY = ("    }\n    group.sync();\n\n", "    }\n    if (!FAULT) group.sync();\n\n")  # before all have moved
 FAULTS = {
+    "classic/acrobot": Faults(
+        ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
+        ("env.theta1[e] = theta1;", "env.theta1[FAULT ? 0 : e] = theta1;"),
+        ("observations[5] =", "observations[5 + FAULT] ="),
+    ),
     "classic/cartpole": Faults(
         ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
         ("env.x[e] = x;", "env.x[FAULT ? 0 : e] = x;"),
@@ -51,10 +56,25 @@ FAULTS = {
         ("env.position[e] = position;", "env.position[FAULT ? 0 : e] = position;"),
         ("observations[1] =", "observations[1 + FAULT] ="),
     ),
+    "ocean/bandit": Faults(
+        ("== env.best_arm", "== env.best_arm - FAULT"),
+        ("env.noise[e] =", "env.noise[FAULT ? 0 : e] ="),
+        ("env.noise[e] =", "env.noise[e + FAULT] ="),
+    ),
+    "ocean/password": Faults(
+        ("k < env.t[e] ?", "k < env.t[e] - FAULT ?"),
+        ("guesses[env.t[e] - 1] =", "env.guesses[FAULT ? 0 : guesses - env.guesses + env.t[e] - 1] ="),
+        ("guesses[env.t[e] - 1] =", "guesses[env.t[e] - 1 + FAULT * env.length] ="),
+    ),
     "ocean/squared": Faults(
         ("(float)(1.0 - (double)nearest / env.distance)", "1.0f - (float)nearest / env.distance"),
         ("env.row[e] = y;", "env.row[FAULT ? 0 : e] = y;"),
         ("observations[cell] =", "observations[cell + FAULT] ="),
+    ),
+    "ocean/stochastic": Faults(
+        ("env.t[e] < env.horizon", "env.t[e] < env.horizon + FAULT"),
+        ("env.num_zeros[e] = num_zeros;", "env.num_zeros[FAULT ? 0 : e] = num_zeros;"),
+        ("env.num_zeros[e] = num_zeros;", "env.num_zeros[e + FAULT] = num_zeros;"),
     ),
     "tag/continuous": Faults(TAGS_EARLY, TAGS_EARLY, ("env.tags[first + a] = 0;", "env.tags[first + a + FAULT] = 0;")),
     "tag/grid": Faults(TAGS_EARLY, TAGS_EARLY, ("env.tagged[i] = 0;", "env.tagged[i + FAULT] = 0;")),
@@ -75,11 +95,22 @@ def test_each_kernel_has_faults() -> None:
 
 GROUPS = st.sampled_from([(1, 1, True, 1), (4, 7, False, 3), (3, 37, False, 5)])  # each compiled once
 ARGUMENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "classic/acrobot": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
     "classic/cartpole": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
     "classic/mountain_car": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
+    "ocean/bandit": st.fixed_dictionaries(
+        {
+            "num_actions": st.integers(2, 9),
+            "reward_scale": st.floats(0.01, 1e6),
+            "reward_noise": st.floats(0, 10),
+            "arm_seed": st.integers(0, 9),
+        }
+    ),
+    "ocean/password": st.fixed_dictionaries({"length": st.integers(1, 7), "password_seed": st.integers(0, 9)}),
     "ocean/squared": st.integers(1, 7).flatmap(
         lambda most: st.fixed_dictionaries({"distance": st.just(most), "num_targets": st.integers(1, 8 * most)})
     ),
+    "ocean/stochastic": st.fixed_dictionaries({"p": st.floats(0.01, 0.99), "horizon": st.integers(1, 40)}),
     "tag/continuous": st.builds(
         lambda config, group: (
             config | dict(zip(("num_taggers", "num_runners", "full_observation", "num_nearest"), group, strict=True))
@@ -111,13 +142,22 @@ def check(kernel: KernelEnv, num_examples: int, phases: Sequence[Phase] = tuple(
     compare()
 
 
+# As classic/cartpole or ocean/squared, and compared with their references in test_every_kernel.py.
+ALIKE = ("classic/acrobot", "classic/mountain_car", "ocean/bandit", "ocean/password", "ocean/stochastic")
+
+
+def often_long(names: Iterable[str], *alike: str) -> list[Any]:
+    """Return names as parameters, those of kernels that are like others as long."""
+    return [pytest.param(name, marks=[pytest.mark.long] if name in alike else []) for name in names]
+
+
 @pytest.mark.parametrize("num_examples", [3, pytest.param(100, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", often_long(KERNELS, *ALIKE))
 def test_fibres_equal_the_reference(name: str, num_examples: int) -> None:
     check(KERNELS[name], num_examples)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", often_long(FAULTS, *ALIKE))
 def test_a_kernel_that_is_wrong_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (sound, unsound), source = FAULTS[name].wrong, Path(KERNELS[name].source)
@@ -130,17 +170,19 @@ def test_a_kernel_that_is_wrong_is_found(name: str, tmp_path: Path, monkeypatch:
 # ------------------------------------------------------------------------------------------------------ sanitizers
 
 SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above all
+    "classic/acrobot": [{"max_episode_steps": 2}],
     "classic/cartpole": [{"max_episode_steps": 2}],
     "classic/mountain_car": [{"max_episode_steps": 2}],
+    "ocean/password": [{"length": 2}],
     "ocean/squared": [{"distance": 1}],
+    "ocean/stochastic": [{"horizon": 2}],
     "tag/continuous": [
         {"num_taggers": 3, "num_runners": 2, "tagging_distance": 0.2, "episode_length": 2},
         {"num_taggers": 4, "num_runners": 36, "full_observation": False, "num_nearest": 3, "episode_length": 2},
     ],
     "tag/grid": [{"num_taggers": 3, "num_runners": 2, "grid_length": 1, "episode_length": 2}],
 }
-# tag/grid has more of this, and always, in test_kernel_tools.py; classic/mountain_car is as classic/cartpole.
-OFTEN_LONG = ("tag/grid", "classic/mountain_car")
+OFTEN_LONG = ("tag/grid", *ALIKE)  # tag/grid has more of this, and always, in test_kernel_tools.py
 CASES = [
     pytest.param((name, kwargs), id=f"{name} {number}", marks=[pytest.mark.long] if name in OFTEN_LONG else [])
     for name in KERNELS
