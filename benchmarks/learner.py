@@ -13,11 +13,14 @@ ocean        ``ppo`` trains with --learner torch and fused on the environments o
              sleep, with Ocean's settings.
 vectorizers  ``ppo`` with both learners, and Stable-Baselines3 over DummyVecEnv, train at one setting on CartPole,
              Pendulum, LunarLander and HalfCheetah, as far as they are installed.
+curves       Returns over seconds of training on CartPole: ``ppo_fused`` and ``ppo`` with the settings of ``cartpole``,
+             Stable-Baselines3 and a script in CleanRL's style with their own.
 compile      ``ppo --compile``: updates of a small network and of one for images, with torch.compile and without.
 
 Times of trainings are those of training alone. Run it on an idle machine. Each figure is a median with the least and
 the greatest value. Without --short, the results are stored in benchmarks/results/learner.json, and the table of
-docs/training.md is written.
+docs/training.md and the picture of docs/device_training.md are written. With --short, the picture goes to a folder for
+temporary files, which is printed.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from torch import nn
 
 import pufferlib
 from benchmarks.learner_compile import SIZES, compile_table, measure_compile
+from benchmarks.learner_curves import PICTURE, curves_text, draw_curves, measure_curves
 from benchmarks.learner_trainings import measure_cartpole, measure_ocean, measure_vectorizers
 from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange, ratios
@@ -47,14 +52,14 @@ from pufferlib.models import Origin
 from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
-PAGE = Path(__file__).parent.parent / "docs" / "training.md"
+PAGES = [Path(__file__).parent.parent / "docs" / name for name in ("training.md", "device_training.md")]
 NUM_ROWS, NUM_EPOCHS, NUM_INPUTS, NUM_OPTIONS, HIDDEN = 4096, 4, 4, 2, 64
 MINIBATCH_SIZES = (4096, 256, 64)
 NUM_STEPS, NUMS_OF_ENVS = 64, (32, 256, 4096)
 SETTINGS = Settings(entropy_coefficient=0.01)
 TUNED, HELD_OUT = (1, 2, 3, 4, 5), (101, 102, 103, 104, 105)
 SHORT, LONG = 8_192, 102_400  # steps of a training next to Stable-Baselines3
-PARTS = ("update", "rollout", "cartpole", "ocean", "vectorizers", "compile")
+PARTS = ("update", "rollout", "cartpole", "ocean", "vectorizers", "curves", "compile")
 
 
 def networks() -> tuple[nn.Sequential, nn.Sequential]:
@@ -263,8 +268,20 @@ def measure_rollouts(repeats: int) -> dict[str, Any]:
 
 def sections(results: dict[str, Any]) -> dict[str, str]:
     """Return the Markdown of stored results by its name on the page."""
-    compiles = results.get("compile")
-    return {"learner_compile": compile_table(compiles["measured"]) if compiles else "Not measured yet."}
+    texts = {"compile": compile_table, "curves": curves_text}
+    return {
+        f"learner_{part}": text(results[part]["measured"]) if part in results else "Not measured yet."
+        for part, text in texts.items()
+    }
+
+
+def measure_and_draw(seeds: Sequence[int], share: float = 1.0) -> dict[str, Any]:
+    """Measure the curves and draw them: in docs/curves or, if only a share of the steps is trained, elsewhere."""
+    curves = measure_curves(seeds, share)
+    out = PICTURE if share == 1.0 else Path(tempfile.mkdtemp()) / PICTURE.name
+    draw_curves(curves, out)
+    print(f"drawn: {out}", flush=True)
+    return curves
 
 
 def main() -> None:
@@ -282,6 +299,7 @@ def main() -> None:
         "vectorizers": lambda: measure_vectorizers(
             seeds[:1] if options.short else TUNED, SHORT if options.short else LONG
         ),
+        "curves": lambda: measure_and_draw(seeds[:1], 0.1) if options.short else measure_and_draw(TUNED),
         "compile": lambda: measure_compile(repeats, {"small": (64,)} if options.short else SIZES),
     }
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -290,7 +308,8 @@ def main() -> None:
         results[part] = {"machine": machine(), "revision": version(), "measured": measured}
         if not options.short:
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            write_page(PAGE, fill(PAGE.read_text(), sections(results)))
+            for page in PAGES:
+                write_page(page, fill(page.read_text(), sections(results)))
 
 
 if __name__ == "__main__":

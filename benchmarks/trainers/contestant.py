@@ -38,7 +38,8 @@ class Outcome:
     """The result of a run. began, ended: the Unix times of the first step and of the end of the last update.
 
     num_steps: of environments. final_return: the mean over ``eval_episodes`` fresh episodes. versions: of packages that
-    not all contestants have. curve: steps and the mean return of the last hundred episodes, if requested.
+    not all contestants have. curve: steps, or seconds since ``began``, and the mean return of the last hundred
+    episodes, if requested.
     """
 
     began: float
@@ -47,7 +48,7 @@ class Outcome:
     num_parameters: int
     final_return: float
     versions: dict[str, str]
-    curve: Sequence[tuple[int, float]] = ()
+    curve: Sequence[tuple[float, float]] = ()
 
 
 def read_task() -> tuple[Settings, dict[str, Any], float]:

@@ -1,4 +1,7 @@
-"""Train with Stable-Baselines3's PPO and the settings of all contestants. Option: vectorizer, dummy or subproc."""
+"""Train with Stable-Baselines3's PPO and the settings of all contestants.
+
+Options: vectorizer, dummy or subproc; curve, whether to record returns, and "seconds" for those over seconds.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,15 @@ class Images(BaseFeaturesExtractor):
 
 
 class Curve(BaseCallback):
-    """A callback that records the mean return of the last hundred episodes after each rollout."""
+    """A callback that records the mean return of the last hundred episodes after each rollout.
 
-    def __init__(self) -> None:
+    by_seconds: record it over seconds since the object was made, and not over steps.
+    """
+
+    def __init__(self, by_seconds: bool) -> None:
         super().__init__()
-        self.points: list[tuple[int, float]] = []
+        self.by_seconds, self.made_s = by_seconds, time.perf_counter()
+        self.points: list[tuple[float, float]] = []
 
     def _on_step(self) -> bool:
         return True
@@ -56,7 +63,8 @@ class Curve(BaseCallback):
     def _on_rollout_end(self) -> None:
         returns = [episode["r"] for episode in self.model.ep_info_buffer]
         if returns:
-            self.points.append((self.num_timesteps, sum(returns) / len(returns)))
+            x = time.perf_counter() - self.made_s if self.by_seconds else self.num_timesteps
+            self.points.append((x, sum(returns) / len(returns)))
 
 
 def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
@@ -92,7 +100,7 @@ def main() -> None:
         seed=settings.seed,
         device="cpu",
     )
-    curve = Curve()
+    curve = Curve(options.get("curve") == "seconds")
     began = time.time()
     model.learn(settings.total_steps, curve if options.get("curve") else None)
     ended = time.time()

@@ -1,12 +1,14 @@
 """Train with PPO in the style of CleanRL, one script over Gymnasium's vector environments.
 
-Option: vectorizer, sync or async. The value of a truncated episode's last observation is added to its last reward.
+Options: vectorizer, sync or async; curve, "seconds" to record returns over seconds. The value of a truncated episode's
+last observation is added to its last reward.
 Source: Schulman et al., arXiv:1707.06347 and arXiv:1506.02438.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,14 @@ def make(settings: Settings, vectorizer: str) -> VectorEnv[Any, Any, Any]:
     return RecordEpisodeStatistics(kind(creators, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
-def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Optimizer, settings: Settings) -> int:
-    """Train for at least ``total_steps`` steps; return their number."""
+def learn(
+    env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Optimizer, settings: Settings
+) -> tuple[int, list[tuple[float, float]]]:
+    """Train for at least ``total_steps`` steps; return their number, and the curve.
+
+    The curve has seconds and the mean return of the last hundred episodes, after each rollout.
+    """
+    began, points, latest = time.perf_counter(), list[tuple[float, float]](), deque[float](maxlen=100)
     length, num_envs = settings.rollout_length, settings.num_envs
     space = env.single_observation_space
     dtype = torch.uint8 if space.dtype == np.uint8 else torch.float32
@@ -50,6 +58,8 @@ def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Op
             next_observation, reward, terminations, truncations, infos = env.step(actions[step].numpy())
             rewards[step] = torch.as_tensor(reward)
             ends[step] = torch.as_tensor(terminations | truncations)
+            if "episode" in infos:
+                latest.extend(infos["episode"]["r"][infos["_episode"]])
             cut = truncations & ~terminations
             if cut.any():
                 last = torch.as_tensor(np.stack(list(infos["final_obs"][cut])))
@@ -58,6 +68,8 @@ def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Op
                 rewards[step, torch.as_tensor(cut)] += settings.gamma * promised
             observation = torch.as_tensor(next_observation)
         num_steps += length * num_envs
+        if latest:
+            points.append((time.perf_counter() - began, float(np.mean(latest))))
 
         with torch.no_grad():
             next_value = agent.critic(features(observation)).squeeze(1)
@@ -77,7 +89,7 @@ def learn(env: VectorEnv[Any, Any, Any], agent: Agent, optimizer: torch.optim.Op
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), settings.max_grad_norm)
                 optimizer.step()
-    return num_steps
+    return num_steps, points
 
 
 def loss_of(
@@ -128,12 +140,12 @@ def main() -> None:
     agent = Agent(env.single_observation_space, env.single_action_space.n, settings)
     optimizer = torch.optim.Adam(agent.parameters(), settings.learning_rate, eps=1e-5)
     began = time.time()
-    num_steps = learn(env, agent, optimizer, settings)
+    num_steps, points = learn(env, agent, optimizer, settings)
     ended = time.time()
     num_parameters = sum(part.numel() for part in agent.parameters())
-    print_result(
-        Outcome(began, ended, num_steps, num_parameters, evaluate(env, agent, settings), {}), settings, launched
-    )
+    final_return = evaluate(env, agent, settings)
+    curve = points if options.get("curve") else ()
+    print_result(Outcome(began, ended, num_steps, num_parameters, final_return, {}, curve), settings, launched)
     env.close()
 
 

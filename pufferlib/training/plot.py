@@ -78,8 +78,11 @@ def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps
     return [folder for folder in run_folders if folder not in curves]
 
 
-def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
-    """Draw bands to a PNG file, and create its folder if necessary. Raises MissingExtra without matplotlib."""
+def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str, x_scale: str = "linear") -> None:
+    """Draw bands to a PNG file, and create its folder if necessary. Raises MissingExtra without matplotlib.
+
+    x_scale: of the horizontal axis, "linear" or "log".
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -91,7 +94,7 @@ def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
     for band in bands:
         (line,) = axes.plot(band.x, band.mean, label=band.label)
         axes.fill_between(band.x, band.low, band.high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper left", fontsize=8, frameon=False)  # where it hides nothing

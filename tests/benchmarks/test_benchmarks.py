@@ -744,17 +744,25 @@ def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
-def test_the_page_of_trainers_says_what_compiling_costs() -> None:
+def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_path: Path) -> None:
     from benchmarks import learner
 
-    page = learner.PAGE.read_text()
+    pages = [page.read_text() for page in learner.PAGES]
     stored = json.loads(learner.RESULTS.read_text()) if learner.RESULTS.exists() else {}
-    assert report.fill(page, learner.sections(stored)) == page
+    assert [report.fill(page, learner.sections(stored)) for page in pages] == pages
+    assert all(any(f"<!-- begin {name} -->" in page for page in pages) for name in learner.sections(stored))
     measured = {"small": {"256": {"first": 12.0, "eager": [0.4, 0.5, 0.6], "compiled": [0.2, 0.25, 0.3]},
                           "64": {"first": 9.0, "eager": [0.1], "compiled": [0.2]}}}  # fmt: skip
     pays, never = learner.sections({"compile": {"measured": measured}})["learner_compile"].splitlines()[2:]
     assert pays == "| MLP, 8 numbers | 256 | 125.00 ms | 2.00 (2.00 – 2.00) | 12 s | 192 minibatches |"
     assert never.endswith("| 0.50 (0.50 – 0.50) | 9 s | never |")
+    curves = {"fused": [{"seconds": [0.1, 0.2, 0.3], "returns": [20.0, 480.0, 470.0]},
+                        {"seconds": [0.1, 0.4], "returns": [22.0, 475.0]}],
+              "SB3": [{"seconds": [1.0, 9.0], "returns": [30.0, 200.0]}]}  # fmt: skip
+    text = learner.sections({"curves": {"measured": curves}})["learner_curves"]
+    assert text.endswith(": fused 0.20 to 0.40 s, 2 of 2 seeds; SB3 0 of 1 seeds.")
+    learner.draw_curves(curves, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
