@@ -203,6 +203,7 @@ class Learner:
             raise PlanError(f"policy={config.policy!r} does not fit; make it a subclass of cleanrl_demo.maddpg.Policy")
         self.networks = Networks(self.policy, self.actor.seen_layout, config).to(config.device)
         self.target = copy.deepcopy(self.networks).requires_grad_(False)
+        self.compilable = (*self.networks.critics, *self.target.critics)
         self.actor_weights, self.qf_weights = as_one(self.policy), as_one(self.networks.critics)
         self.target_weights = as_one(self.target.policy), as_one(self.target.critics)
         self.optimizers = {

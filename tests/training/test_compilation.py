@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import pufferlib
-from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay, sac, td3
+from cleanrl_demo import dqn, maddpg, ppo, ppo_lstm, ppo_selfplay, sac, td3
 from pufferlib.errors import PlanError
 from pufferlib.population import PolicyPool
 from pufferlib.training import compilation
@@ -29,6 +29,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {  # trainer, settings
     "dqn": (dqn, OFF_POLICY, ["QNetwork"] * 2),
     "sac": (sac, CONTINUOUS, ["ReLUNetwork", "Critics", "Critics"]),
     "td3": (td3, CONTINUOUS, ["ReLUNetwork", "Critics"] * 2),
+    "maddpg": (maddpg, {**OFF_POLICY, "env": "ocean/multiagent"}, ["CentralCritic"] * 2),
 }
 
 
