@@ -59,12 +59,12 @@ FAULTS = {
     "ocean/bandit": Faults(
         ("== env.best_arm", "== env.best_arm - FAULT"),
         ("env.noise[e] =", "env.noise[FAULT ? 0 : e] ="),
-        ("env.noise[e] =", "env.noise[e + FAULT] ="),
+        ("env.scores[row] =", "env.scores[row + FAULT] ="),
     ),
     "ocean/password": Faults(
         ("k < env.t[e] ?", "k < env.t[e] - FAULT ?"),
         ("guesses[env.t[e] - 1] =", "env.guesses[FAULT ? 0 : guesses - env.guesses + env.t[e] - 1] ="),
-        ("guesses[env.t[e] - 1] =", "guesses[env.t[e] - 1 + FAULT * env.length] ="),
+        ("observations[k] =", "observations[k + FAULT] ="),
     ),
     "ocean/squared": Faults(
         ("(float)(1.0 - (double)nearest / env.distance)", "1.0f - (float)nearest / env.distance"),
@@ -74,7 +74,7 @@ FAULTS = {
     "ocean/stochastic": Faults(
         ("env.t[e] < env.horizon", "env.t[e] < env.horizon + FAULT"),
         ("env.num_zeros[e] = num_zeros;", "env.num_zeros[FAULT ? 0 : e] = num_zeros;"),
-        ("env.num_zeros[e] = num_zeros;", "env.num_zeros[e + FAULT] = num_zeros;"),
+        ("observations[0] =", "observations[FAULT] ="),
     ),
     "tag/continuous": Faults(TAGS_EARLY, TAGS_EARLY, ("env.tags[first + a] = 0;", "env.tags[first + a + FAULT] = 0;")),
     "tag/grid": Faults(TAGS_EARLY, TAGS_EARLY, ("env.tagged[i] = 0;", "env.tagged[i + FAULT] = 0;")),
