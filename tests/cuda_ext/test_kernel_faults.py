@@ -219,8 +219,8 @@ def launched(kernel: KernelEnv, kwargs: dict[str, Any]) -> tuple[Shape, dict[str
         values = {**data.parameters, "num_agents": num_agents, "observation_size": size}
         for field in kernel.schema.fields:
             if field.role == "const":
-                elements = data.pull(field.name).reshape(-1).tolist()
-                values[field.name] = f"new {CTYPES[field.dtype]}[]{{{', '.join(map(repr, elements or [0]))}}}"
+                elements = [repr(element).lower() for element in data.pull(field.name).reshape(-1).tolist()]  # true
+                values[field.name] = f"new {CTYPES[field.dtype]}[]{{{', '.join(elements or ['0'])}}}"
     shape = Shape.of(num_agents, size)
     if shape.group_size <= NUM_LANES:
         num_envs = NUM_LANES // shape.group_size
