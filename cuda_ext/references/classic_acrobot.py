@@ -37,7 +37,7 @@ Floats = NDArray[np.float32]
 f = np.float32
 HALF, ONE, TWO = f(0.5), f(1), f(2)
 SECONDS, HALF_SECONDS, SIXTH = f(0.2), f(0.1), f(0.2 / 6)
-MOST_SPEED1, MOST_SPEED2, TURNS = f(4 * np.pi), f(9 * np.pi), f(1 / (2 * np.pi))
+MOST_SPEED1, MOST_SPEED2, INVERSE_TWO_PI = f(4 * np.pi), f(9 * np.pi), f(1 / (2 * np.pi))
 ROUNDER = f(1.5 * 2**23)  # adding it to a number rounds that to an integer
 WIDTH, HEIGHT = 33, 17  # of text; two columns are as wide as a line is high
 
@@ -152,4 +152,4 @@ def moved(links: Links, slope: Links, seconds: Any) -> Links:
 
 def without_turns(angle: Any) -> Any:
     """Subtract whole turns from an angle, so that at most half a turn is left, up to rounding."""
-    return angle - ((angle * TURNS + ROUNDER) - ROUNDER) * TWO_PI
+    return angle - ((angle * INVERSE_TWO_PI + ROUNDER) - ROUNDER) * TWO_PI

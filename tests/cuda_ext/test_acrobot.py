@@ -72,11 +72,11 @@ def test_as_an_environment_of_gymnasium() -> None:
 def test_the_links_are_drawn_where_they_are() -> None:
     env = ClassicAcrobot(render_mode="ansi")
     env.reset(seed=1)
-    found = []
+    ends = []
     for angles in ((0.0, 0.0), (np.pi / 2, np.pi / 2), (np.pi, 0.0)):
         env.theta1, env.theta2 = np.float32(angles)
         lines = env.render().splitlines()
-        found.append({(row, line.index("o")) for row, line in enumerate(lines) if "o" in line})
+        ends.append({(row, line.index("o")) for row, line in enumerate(lines) if "o" in line})
         assert lines[8][16] == "+" and lines[4].startswith("---")
-    assert found == [{(12, 16), (16, 16)}, {(8, 24), (4, 24)}, {(4, 16), (0, 16)}]
+    assert ends == [{(12, 16), (16, 16)}, {(8, 24), (4, 24)}, {(4, 16), (0, 16)}]
     assert ClassicAcrobot().render() is None

@@ -82,7 +82,7 @@ def test_a_forward_of_its_own_is_restored_also_after_an_error(monkeypatch: pytes
     assert network(ones) == 2
 
 
-REAL = """
+PROGRAM = """
 import psutil, torch
 from test_compilation import ON_POLICY, config, ppo
 
@@ -99,10 +99,9 @@ assert not psutil.Process().children()
 @pytest.mark.long
 def test_torch_compile_learns_what_torch_learns(tmp_path: Path) -> None:
     """In a process of its own, because torch leaves a thread behind, and files where this variable says."""
-    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", REAL], cwd=Path(__file__).parent, env=env, capture_output=True, text=True
-    )
+    folder = Path(__file__).parent
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(folder.parents[1])}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
