@@ -19,6 +19,7 @@ __all__ = ["COMMON", "CONSTANTS", "CTYPES", "DTYPES", "LAUNCH", "Field", "Kernel
 
 CTYPES = {
     "bool": "bool",
+    "uint8": "unsigned char",
     "int32": "int",
     "uint32": "unsigned",
     "int64": "long long",

@@ -62,9 +62,10 @@ PLANNER_SIZE = 9 * NUM_STATES + 4
 RENDER_MODES = ("ansi",)
 # What the kernel reads of the model, under the same names.
 CONSTANTS = (
-    "population", "transmission_intercept", "transmission_slope", "decay", "cut", "filter_weights",
-    "unemployment_bias", "doses", "workers", "per_worker", "most_product", "norm", "subsidy", "national_subsidy",
-    "health_weight", "least_health", "health_range", "least_economy", "economy_range", "past_changes",
+    "population", "per_person", "percent", "transmission_intercept", "transmission_slope", "decay", "cut",
+    "filter_weights", "unemployment_bias", "doses", "workers", "per_worker", "most_product", "harm", "yearly",
+    "subsidy", "national_subsidy", "health_weight", "least_health", "health_scale", "least_economy", "economy_scale",
+    "past_changes",
 )  # fmt: skip
 
 
@@ -112,14 +113,14 @@ class EconomyCovid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             action_cooldown=self.action_cooldown,
             subsidy_interval=self.subsidy_interval,
             first_vaccines=self.first_vaccines,
-            max_annual_subsidy=float(amount("max_annual_subsidy", max_annual_subsidy, 0)),
-            vaccines_per_million=float(amount("vaccines_per_million", vaccines_per_million, 0, 1e6)),
-            health_priority_of_governors=float(amount("health_priority_of_governors", health_priority_of_governors, 0)),
-            health_priority_of_planner=float(amount("health_priority_of_planner", health_priority_of_planner, 0)),
+            max_annual_subsidy=_not_negative("max_annual_subsidy", max_annual_subsidy),
+            vaccines_per_million=_not_negative("vaccines_per_million", vaccines_per_million, 1e6),
+            health_priority_of_governors=_not_negative("health_priority_of_governors", health_priority_of_governors),
+            health_priority_of_planner=_not_negative("health_priority_of_planner", health_priority_of_planner),
             enforce_masks=self.enforce_masks,
             clip_transmission=self.clip_transmission,
         )
-        self.num_states, self.num_sums, self.num_days_levels = NUM_STATES, NUM_FILTERS * NUM_STATES, LAG * NUM_STATES
+        self.num_states, self.num_sums, self.num_past_levels = NUM_STATES, NUM_FILTERS * NUM_STATES, LAG * NUM_STATES
         for name in CONSTANTS:
             setattr(self, name, getattr(self.model, name))
         for name, start in self.model.start._asdict().items():
@@ -269,6 +270,12 @@ def recorded_actions(model: Model) -> tuple[NDArray[np.int64], NDArray[np.int64]
         first = day - FIRST_DAY
         planner[first : first + 90] += round(dollars / (90 * model.national_subsidy[0]))
     return governors, planner
+
+
+def _not_negative(name: str, value: Any, most: float = 1e12) -> float:
+    """Return a number as a float. Raises ValueError unless it is from 0 to ``most``."""
+    amount(name, value, 0, most)
+    return float(value)
 
 
 def _observed(num_actions: int, size: int) -> spaces.Dict:

@@ -90,6 +90,7 @@ class Model:
 
         persons = data.population.astype(np.float64)
         self.population = data.population.astype(np.float32)
+        self.per_person, self.percent = 1 / persons, persons / 100  # products are faster than quotients
         self.transmission_intercept, self.transmission_slope = data.transmission_intercept, data.transmission_slope
         self.decay = np.exp(-1 / data.filter_days.astype(np.float64))  # (5,) in a day
         self.cut = np.exp(-MAX_DAYS / data.filter_days.astype(np.float64))  # (5,)
@@ -106,6 +107,7 @@ class Model:
         self.most_product = most
         yearly = (DAYS_PER_YEAR * most.astype(np.float64)).astype(np.float32).astype(np.float64)
         self.norm = np.append(yearly, yearly.sum())  # dollars of a year
+        self.harm, self.yearly = -VALUE_OF_LIFE / self.norm, DAYS_PER_YEAR / self.norm  # of a death, and of a dollar
         self.per_worker = np.array([per_worker])
         self.subsidy = persons * max_annual_subsidy / DAYS_PER_YEAR / (NUM_CHOICES - 1)  # dollars a day, for each level
         self.national_subsidy = np.array([self.subsidy.sum()])
@@ -114,11 +116,12 @@ class Model:
         priority = np.append(np.full(NUM_STATES, health_priority_of_governors), health_priority_of_planner)
         odds = priority * weight / (1 - weight)
         self.health_weight = odds / (1 + odds)
-        self.least_health, self.least_economy = (
-            bound.astype(np.float64) for bound in (data.least_health, data.least_economy)
+        self.least_health, self.least_economy, most_health, most_economy = (
+            bound.astype(np.float64)
+            for bound in (data.least_health, data.least_economy, data.most_health, data.most_economy)
         )
-        self.health_range = data.most_health.astype(np.float64) - self.least_health + 1e-10
-        self.economy_range = data.most_economy.astype(np.float64) - self.least_economy + 1e-10
+        self.health_scale = 1 / (most_health - self.least_health + 1e-10)
+        self.economy_scale = 1 / (most_economy - self.least_economy + 1e-10)
 
         before = data.levels[: FIRST_DAY + 1]
         changes = np.diff(before.astype(np.int8), axis=0, prepend=np.int8(1))
@@ -196,7 +199,7 @@ class Model:
         available = np.where(t[:, np.newaxis] >= self.first_vaccines, self.doses.astype(np.float64), 0.0)
         doses = np.minimum(available, s)
         missed = 1 - np.minimum(1, available / (s + 1e-10))  # share of the susceptible that gets no dose
-        new = beta * (s / self.population * i) * missed
+        new = beta * (s * self.per_person * i) * missed
         gone = GAMMA.astype(np.float64) * i + doses
         fewer = -new - doses
         states = (s + fewer, i + (-fewer - gone), before.recovered + gone, before.vaccinated + doses)
@@ -220,7 +223,8 @@ class Model:
         x = signal.astype(np.float32)
         softplus = np.where(x > LINEAR, x, logarithm(np.float32(1) + exponential(np.minimum(x, LINEAR))))
         rate = softplus.astype(np.float64) + self.unemployment_bias
-        return (rate * self.population / 100).astype(np.float32)
+        persons: Array = rate * self.percent
+        return persons.astype(np.float32)
 
     def _product(self, state: State, unemployed: Array) -> NDArray[np.float32]:
         """Return the dollars that are earned or paid as subsidies in a day."""
@@ -234,13 +238,13 @@ class Model:
         new_deaths = _with_sum(after.deaths().astype(np.float64) - before.deaths())
         dollars = _with_sum(after.product.astype(np.float64))
         dollars[:, -1] -= COST_OF_SUBSIDIES * (after.subsidy_level * self.national_subsidy)
-        of_year = np.clip(DAYS_PER_YEAR * (dollars / self.norm), 0.1, 3)
-        return Indices(-new_deaths * VALUE_OF_LIFE / self.norm, (2 - 1 / of_year) / DAYS_PER_YEAR)
+        of_year = np.clip(dollars * self.yearly, 0.1, 3)
+        return Indices(new_deaths * self.harm, (2 - 1 / of_year) * (1 / DAYS_PER_YEAR))
 
     def rewards(self, indices: Indices) -> Array:
         """Return the rewards of the governors, then of the planner, float32 (num_envs, 52)."""
-        health = (indices.health - self.least_health) / self.health_range
-        economy = (indices.economy - self.least_economy) / self.economy_range
+        health = (indices.health - self.least_health) * self.health_scale
+        economy = (indices.economy - self.least_economy) * self.economy_scale
         rewards: Array = self.health_weight * health + (1 - self.health_weight) * economy
         return rewards.astype(np.float32)
 

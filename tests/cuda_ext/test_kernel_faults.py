@@ -40,6 +40,7 @@ class Faults(NamedTuple):
 
 
 TAGS_EARLY = ("    }\n    group.sync();\n\n", "    }\n    if (!FAULT) group.sync();\n\n")  # before all have moved
+SUMS_EARLY = ("    group.sync();  // all have read", "    if (!FAULT) group.sync();  // all have read")
 FAULTS = {
     "classic/acrobot": Faults(
         ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
@@ -55,6 +56,11 @@ FAULTS = {
         ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
         ("env.position[e] = position;", "env.position[FAULT ? 0 : e] = position;"),
         ("observations[1] =", "observations[1 + FAULT] ="),
+    ),
+    "economy/covid": Faults(
+        SUMS_EARLY,
+        SUMS_EARLY,
+        ("env.product[first + i] =", "env.product[first + i + FAULT] ="),
     ),
     "ocean/bandit": Faults(
         ("== env.best_arm", "== env.best_arm - FAULT"),
@@ -107,6 +113,17 @@ ARGUMENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         }
     ),
     "ocean/password": st.fixed_dictionaries({"length": st.integers(1, 7), "password_seed": st.integers(0, 9)}),
+    "economy/covid": st.fixed_dictionaries(
+        {
+            **{name: st.integers(1, 40) for name in ("episode_length", "action_cooldown", "subsidy_interval")},
+            **{name: st.booleans() for name in ("enforce_masks", "clip_transmission")},
+            "first_vaccines": st.integers(1, 40),
+            "vaccines_per_million": st.floats(0, 1e6),
+            "max_annual_subsidy": st.floats(0, 1e6),
+            "health_priority_of_governors": st.floats(0, 100),
+            "health_priority_of_planner": st.floats(0, 100),
+        }
+    ),
     "ocean/squared": st.integers(1, 7).flatmap(
         lambda most: st.fixed_dictionaries({"distance": st.just(most), "num_targets": st.integers(1, 8 * most)})
     ),
@@ -174,6 +191,7 @@ SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above al
     "classic/cartpole": [{"max_episode_steps": 2}],
     "classic/mountain_car": [{"max_episode_steps": 2}],
     "ocean/password": [{"length": 2}],
+    "economy/covid": [{"episode_length": 2}],
     "ocean/squared": [{"distance": 1}],
     "ocean/stochastic": [{"horizon": 2}],
     "tag/continuous": [
@@ -182,7 +200,8 @@ SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above al
     ],
     "tag/grid": [{"num_taggers": 3, "num_runners": 2, "grid_length": 1, "episode_length": 2}],
 }
-OFTEN_LONG = ("tag/grid", *ALIKE)  # tag/grid has more of this, and always, in test_kernel_tools.py
+# tag/grid has more of this, and always, in test_kernel_tools.py; economy/covid waits at barriers as tag/grid does.
+OFTEN_LONG = ("tag/grid", "economy/covid", *ALIKE)
 CASES = [
     pytest.param((name, kwargs), id=f"{name} {number}", marks=[pytest.mark.long] if name in OFTEN_LONG else [])
     for name in KERNELS

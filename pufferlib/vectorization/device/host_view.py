@@ -48,7 +48,8 @@ class HostView:
             return results
         values = self._data.pull(name)
         rows = [values[env_id] for env_id in env_ids]
-        return [row.item() if field.per == "env" else row for row in rows]
+        is_number = field.per == "env" and not field.size
+        return [row.item() if is_number else row for row in rows]
 
     def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
         """Set the state field ``name`` of environments.
