@@ -2,7 +2,7 @@
 
 Each environment has a `.cuh` and a `.py` file with the same stem.
 
-tag_*, classic_*, ocean_*
+tag_*, classic_*, economy_covid, ocean_*
                 one environment each: its schema (.py), kernel (.cuh) and NumPy reference (references/ or ocean/)
 schema          declares an environment's arrays on the device, for Python and CUDA at once
 kernel.cuh      the code that all kernels share: groups of threads, autoreset on the device, rows; philox.cuh draws
