@@ -13,7 +13,9 @@ episodes: each goes to the slot that is free first. A step's duration is measure
 The quotient by the sum of all episodes over the number of slots is stated as well.
 
 Each figure is stored in benchmarks/results/evaluation.json as soon as it is there, and a stopped program goes on from
-there, unless the revision is another one. ``--short`` plays a tenth of two draws, and stores nothing.
+there, unless the revision is another one. ``bias`` and ``kills`` compare results and no times, so the machine may be
+busy. At the end the tables of docs/evaluation.md are written. ``--short`` plays a tenth of two draws, and stores and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ import psutil
 import pufferlib
 from benchmarks import evaluation_loops as loops
 from benchmarks.lines import table_text
-from benchmarks.pages import table
+from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
 from pufferlib.evaluation.seeds import derived_seeds
@@ -43,8 +45,9 @@ from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 from pufferlib.vectorization.core.plan import available_cpus
 
-__all__ = ["GAMES", "PARTS", "list_schedule", "sections"]
+__all__ = ["GAMES", "PAGE", "PARTS", "list_schedule", "sections", "stored"]
 
+PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
 RESULT = Path(__file__).parent / "results" / "evaluation.json"
 NUM_SLOTS, NUM_EPISODES, NUM_DRAWS = 10, 400, 20
 NUM_GAME_EPISODES, NUM_GAME_DRAWS = 100, 5
@@ -215,9 +218,15 @@ PARTS = {"lengths": lengths_part, "games": games_part, "bias": bias_part, "kills
 # --------------------------------------------------------------------------------------------------------- results
 
 
-def sections(figures: Sequence[Figure]) -> dict[str, str]:
-    """Return the Markdown tables of the parts that have figures, by their names."""
-    texts = {}
+def stored() -> dict[str, dict[str, Any]]:
+    """Return the stored parts, by name."""
+    return json.loads(RESULT.read_text())["by_part"] if RESULT.exists() else {}
+
+
+def sections(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the texts of docs/evaluation.md, by the names of their marks. parts: the stored ones, by name."""
+    figures = [figure for part in parts.values() for figure in part["figures"]]
+    texts = dict.fromkeys(("evaluation_lengths", "evaluation_games", "evaluation_same"), "Not measured yet.")
     cases = [case for case in loops.LENGTHS if _of(figures, case)]
     if cases:
         rows = [
@@ -233,12 +242,18 @@ def sections(figures: Sequence[Figure]) -> dict[str, str]:
         ]
         texts["evaluation_games"] = table(("seconds (steps a second)", *cases), rows)
     rows = [
-        [f"{figure['case']}, {figure['num_episodes']:,} episodes", "the same" if figure["same"] else "not the same"]
+        [
+            f"{figure['num_episodes']:,} episodes on a pool"
+            + (f", {figure['num_kills']} workers killed" if "num_kills" in figure else ""),
+            "the same" if figure["same"] else "not the same",
+            *(str(figure[name]) if name in figure else "–" for name in ("num_lost", "num_doubled", "num_restarts")),
+        ]
         for figure in figures
         if "same" in figure
     ]
     if rows:
-        texts["evaluation_same"] = table(("compared with serial play", "results"), rows)
+        heads = "compared with serial play", "results, to the bit", "lost", "played twice", "begun again"
+        texts["evaluation_same"] = table(heads, rows)
     return texts
 
 
@@ -270,22 +285,26 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="a tenth of two draws; stores nothing")
     options = parser.parse_args()
     facts = {"machine": machine(), "revision": version()}
-    figures: list[Figure] = []
-    if not options.short and RESULT.exists():
-        stored = json.loads(RESULT.read_text())
-        figures = stored["figures"] if {name: stored[name] for name in facts} == facts else []
-    for part in options.only:
-        for case, draw, measure in PARTS[part](0.1 if options.short else 1):
-            if any((figure["case"], figure["draw"]) == (case, draw) for figure in figures):
+    scale, parts = (0.1, {}) if options.short else (1, stored())
+    for name in options.only:
+        part: dict[str, Any] = {**facts, "figures": []}
+        if name in parts and {key: parts[name][key] for key in facts} == facts:
+            part = parts[name]
+        for case, draw, measure in PARTS[name](scale):
+            if any((figure["case"], figure["draw"]) == (case, draw) for figure in part["figures"]):
                 continue
             for figure in measure():
                 load = round(os.getloadavg()[0], 1)
-                figures.append({**figure, "date": time.strftime("%Y-%m-%d"), "load": load})
-                print(figures[-1], flush=True)
+                part["figures"].append({**figure, "date": time.strftime("%Y-%m-%d"), "load": load})
+                print(part["figures"][-1], flush=True)
+            parts[name] = part
             if not options.short:
                 with written_whole(RESULT) as file:
-                    file.write_text(table_text({**facts, "figures": figures}))
-    print(*sections(figures).values(), *shortfalls(figures), sep="\n\n")
+                    file.write_text(table_text({"by_part": parts}))
+    figures = [figure for part in parts.values() for figure in part["figures"]]
+    print(*sections(parts).values(), *shortfalls(figures), sep="\n\n")
+    if not options.short:
+        write_page(PAGE, fill(PAGE.read_text(), sections(parts)))
 
 
 if __name__ == "__main__":

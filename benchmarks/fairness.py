@@ -1,6 +1,7 @@
 """What a pool's preference for fast environments does to a learner's rows, and what ``make(fair=…)`` costs.
 
     python -m benchmarks.fairness [--short] [--step-ms MS] [--picture]
+    python -m benchmarks.fairness --learners [NAME …] [--seeds N …] [--step-ms MS]
 
 Ten environments, whose steps take 0.5 ms (--step-ms) or ten times as long, by sleeping: half of the environments are
 always slow, or each episode is, with equal probability. A slow step's reward is 1, a fast one's 0, so that the mean
@@ -11,14 +12,24 @@ a mean over n rows with weights w has the variance of a mean over that share of 
 
 The full form plays a million rows with each, in three quarters of an hour, and stores benchmarks/results/fairness.json;
 --short plays 4,000 in half a minute and stores nothing. --picture draws docs/pictures/fairness.png from these results.
+
+--learners trains PPO on ``ocean/uneven``, ours and those of Tianshou and TorchRL (benchmarks.uneven_learners), each on
+steps of all environments and on those of the environments that finish first, 15,000 rows with each seed, and stores
+each score in the same file; what is there already is skipped. Fast steps take 20 ms, as the other collectors need
+milliseconds for a row, which would make all environments equally fast; synchronous learners step without sleeping, as
+they get the same rows. It takes half an hour, of which most is spent asleep. Every run writes docs/fairness.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -30,7 +41,17 @@ from gymnasium import spaces
 
 import pufferlib
 from benchmarks.lines import table_text
+from benchmarks.pages import fill, table, write_page
+from benchmarks.processes import send_signal
+from benchmarks.revisions import version
+from benchmarks.venvs import NotInstalled, python_of
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
+__all__ = ["LEARNERS", "PAGE", "sections", "stored"]
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "fairness.md"
 RESULT = Path(__file__).parent / "results" / "fairness.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "fairness.png"
 NUM_ENVS, BATCH_SIZE = 10, 5
@@ -44,6 +65,23 @@ CONTESTANTS: dict[str, dict[str, Any]] = {
     "quota 8": {"fair": 8},
 }
 NUM_POINTS = 50  # of a curve
+# By name: the library and the kind of benchmarks.uneven_learners.
+LEARNERS = {
+    "ours, synchronous": ("ours", "sync"),
+    "ours, a pool with weights": ("ours", "weights"),
+    "ours, a plain pool": ("ours", "async"),
+    "Tianshou, Collector": ("tianshou", "sync"),
+    "Tianshou, AsyncCollector": ("tianshou", "async"),
+    "TorchRL, Collector": ("torchrl", "sync"),
+    "TorchRL, AsyncBatchedCollector": ("torchrl", "async"),
+}
+BARS = {"sync": "≥ 0.95", "weights": "≥ 0.95", "async": "< 0.2"}  # by kind: the scores that are expected
+NUM_LEARNT = 15_000  # rows of a training
+SEEDS = (1, 2, 3, 4, 5)
+LEARNERS_STEP_MS = 20.0
+TIMEOUT_S = 900
+
+Part = dict[str, Any]
 
 
 class Paced(gymnasium.Env[Any, Any]):
@@ -137,21 +175,108 @@ def measure(num_rows: int, num_turns: int, step_s: float) -> dict[str, dict[str,
     return figures
 
 
-def table(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def rows_table(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the figures as a Markdown table. Rows per second are a ratio to the plain pool's, turn by turn."""
-    lines = [
-        "| speed belongs to | | mean reward (0.5 is due) | slow environments' share of rows | rows per second, to the "
-        "plain pool's | effective share of rows |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for case, contestants in figures.items():
         plain = contestants["plain pool"]["rows_per_s"]
         for name, row in contestants.items():
             ratios = [rate / other for rate, other in zip(row["rows_per_s"], plain, strict=True)]
             ratio = f"{median(ratios):.2f} ({min(ratios):.2f} – {max(ratios):.2f})"
-            cells = f"{row['mean_reward']:.3f} | {row['slow_share']:.2f} | {ratio} | {row['effective_share']:.2f}"
-            lines.append(f"| an {case} | {name} | {cells} |")
-    return "\n".join(lines)
+            cells = f"{row['mean_reward']:.3f}", f"{row['slow_share']:.2f}", ratio, f"{row['effective_share']:.2f}"
+            lines.append((f"an {case}", name, *cells))
+    heads = "mean reward (0.5 is due)", "slow environments' share of rows", "rows per second, to the plain pool's"
+    return table(("speed belongs to", "", *heads, "effective share of rows"), lines)
+
+
+# ----------------------------------------------------------------------------------------------------- learners
+
+
+def learner_run(name: str, seed: int, step_ms: float, python: Path) -> dict[str, Any]:
+    """Return the result of one training. Raises RuntimeError with the end of its standard error."""
+    library, kind = LEARNERS[name]
+    numbers = (seed, NUM_LEARNT, 0.0 if kind == "sync" else step_ms)
+    process = subprocess.Popen(
+        [python, "-W", "ignore", "-m", "benchmarks.uneven_learners", library, kind, *map(str, numbers)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    except BaseException:
+        send_signal(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"{name}, seed {seed} ended with code {process.returncode}:\n{errors[-2000:]}")
+    result: dict[str, Any] = json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+    return {"learner": name, "seed": seed, "step_ms": numbers[-1], **result}
+
+
+def learn(names: Sequence[str], seeds: Sequence[int], step_ms: float, parts: dict[str, Part]) -> None:
+    """Train what ``parts`` lacks, and store each result as soon as it is there."""
+    runs = parts.get("learners", {}).get("runs", [])
+    for seed in seeds:
+        for name in names:
+            if any((run["learner"], run["seed"]) == (name, seed) for run in runs):
+                continue
+            library = LEARNERS[name][0]
+            try:
+                python = Path(sys.executable) if library == "ours" else python_of(library)
+            except NotInstalled as error:
+                print(f"{name}: {error}")
+                continue
+            runs.append(learner_run(name, seed, step_ms, python) | {"load": round(os.getloadavg()[0], 1)})
+            print(runs[-1], flush=True)
+            store(parts, "learners", {"num_rows": NUM_LEARNT, "runs": runs})
+
+
+def learners_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the scores as a Markdown table: the lowest and the highest, and how many are as expected."""
+    lines = []
+    for name, (_, kind) in LEARNERS.items():
+        scores = [run["score"] for run in runs if run["learner"] == name]
+        if not scores:
+            lines.append((name, "not measured", f"{BARS[kind]} expected", "–"))
+            continue
+        num_met = sum(score < 0.2 if kind == "async" else score >= 0.95 for score in scores)
+        cells = f"{min(scores):.3f} – {max(scores):.3f}", f"{num_met} of {len(scores)} {BARS[kind]}"
+        lines.append((name, *cells, shares(runs, name)))
+    return table(("PPO on `ocean/uneven`", "score", "seeds", "rows of a fast environment to a slow one's"), lines)
+
+
+def shares(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return how many rows an always fast environment has for each row of an always slow one, if it is known."""
+    known = [np.array(run["shares"]) for run in runs if run["learner"] == name and "shares" in run]
+    return f"{np.mean([of[::4].sum() / of[1::4].sum() for of in known]):.1f}" if known else "–"
+
+
+# ------------------------------------------------------------------------------------------------------ results
+
+
+def stored() -> dict[str, Part]:
+    """Return the stored parts, by name."""
+    return json.loads(RESULT.read_text())["by_part"] if RESULT.exists() else {}
+
+
+def store(parts: dict[str, Part], name: str, part: Part) -> None:
+    """Store a part, with the facts of its measurement."""
+    parts[name] = {"machine": machine(), "revision": version(), "date": time.strftime("%Y-%m-%d"), **part}
+    with written_whole(RESULT) as file:
+        file.write_text(table_text({"by_part": parts}))
+
+
+def sections(parts: Mapping[str, Part]) -> dict[str, str]:
+    """Return the texts of docs/fairness.md, by the names of their marks."""
+    texts = dict.fromkeys(("fairness_rows", "fairness_learners"), "Not measured yet.")
+    if "rows" in parts:
+        texts["fairness_rows"] = rows_table(parts["rows"]["figures"])
+    if "learners" in parts:
+        texts["fairness_learners"] = learners_table(parts["learners"]["runs"])
+    return texts
 
 
 def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> None:
@@ -182,21 +307,27 @@ def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="4,000 rows of each; stores nothing")
-    parser.add_argument(
-        "--step-ms", type=float, default=0.5, help="milliseconds of a fast step; more on a busy machine"
-    )
+    parser.add_argument("--step-ms", type=float, help="milliseconds of a fast step; more on a busy machine")
     parser.add_argument("--picture", action="store_true", help=f"draws {PICTURE.name}")
+    parser.add_argument("--learners", nargs="*", choices=list(LEARNERS), help="trains these, by default all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of the learners")
     options = parser.parse_args()
-    before = os.getloadavg()[0]
-    num_rows, num_turns = (4_000, 10) if options.short else (1_000_000, NUM_POINTS)
-    figures = measure(num_rows, num_turns, options.step_ms / 1000)
-    print(table(figures))
-    print(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
-    if not options.short:
-        RESULT.write_text(table_text({"load": [before, os.getloadavg()[0]], "figures": figures}))
-    if options.picture:
-        draw(figures, PICTURE)
-        print(f"Wrote {PICTURE}")
+    parts = stored()
+    if options.learners is not None:
+        step_ms = LEARNERS_STEP_MS if options.step_ms is None else options.step_ms
+        learn(options.learners or list(LEARNERS), options.seeds, step_ms, parts)
+    else:
+        before = os.getloadavg()[0]
+        num_rows, num_turns = (4_000, 10) if options.short else (1_000_000, NUM_POINTS)
+        figures = measure(num_rows, num_turns, (0.5 if options.step_ms is None else options.step_ms) / 1000)
+        print(rows_table(figures))
+        print(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
+        if not options.short:
+            store(parts, "rows", {"load": [before, os.getloadavg()[0]], "figures": figures})
+        if options.picture:
+            draw(figures, PICTURE)
+            print(f"Wrote {PICTURE}")
+    write_page(PAGE, fill(PAGE.read_text(), sections(parts)))
 
 
 if __name__ == "__main__":

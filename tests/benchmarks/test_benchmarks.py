@@ -734,6 +734,26 @@ def test_the_page_of_populations_says_what_their_results_say(program: str) -> No
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
+@pytest.mark.parametrize("program", ["evaluation", "fairness"])
+def test_pages_of_results_by_part_say_what_these_say(program: str) -> None:
+    module = importlib.import_module(f"benchmarks.{program}")
+    texts, page = module.sections(module.stored()), module.PAGE.read_text()
+    assert report.fill(page, texts) == page
+    assert all(f"<!-- begin {name} -->" in page for name in texts)
+
+
+def test_learners_on_uneven_are_judged_by_how_they_collect() -> None:
+    from benchmarks import fairness
+
+    names = ("ours, a plain pool", "ours, a pool with weights")
+    runs = [{"learner": name, "seed": seed, "score": score} for name in names for seed, score in ((1, 0.1), (2, 0.97))]
+    runs.append({"learner": "Tianshou, AsyncCollector", "seed": 1, "score": 0.2, "shares": [0.3, 0.1, 0.1, 0.0] * 4})
+    rows = dict(line[2:].split(" | ", 1) for line in fairness.learners_table(runs).splitlines()[2:])
+    assert rows[names[0]] == "0.100 – 0.970 | 1 of 2 < 0.2 | – |" and rows[names[1]].endswith("| 1 of 2 ≥ 0.95 | – |")
+    assert rows["Tianshou, AsyncCollector"] == "0.200 – 0.200 | 0 of 1 < 0.2 | 3.0 |"
+    assert rows["TorchRL, Collector"] == "not measured | ≥ 0.95 expected | – |"
+
+
 def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
     from benchmarks import off_policy
 
