@@ -246,8 +246,11 @@ def write(path: Path, results: Results) -> None:
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:
-    """Draw the terminal of `puffer ocean --jobs 1 --seed SEED` at its end."""
-    examinations = [Examination(task) for task in tasks(seeds=[seed])]
+    """Draw the terminal of `puffer ocean --jobs 1 --seed SEED` at its end, without runs on a busy machine."""
+    busy = {key for key, run in runs.items() if run.get("busy")}
+    examinations = [
+        Examination(task) for task in tasks(seeds=[seed]) if (task.env, task.backend, task.seed) not in busy
+    ]
     by_key = {
         (examination.task.env, examination.task.backend, examination.task.seed): examination
         for examination in examinations
