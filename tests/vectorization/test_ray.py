@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import compat_programs
 import numpy as np
 import psutil
 import pytest
@@ -33,6 +34,7 @@ from pages import play, programs
 from shadow import Shadow
 
 import pufferlib
+import pufferlib.vector
 from pufferlib import construct
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.population import Coordinator, Task
@@ -354,6 +356,16 @@ def test_the_same_program_over_some_environments(num_workers: int, monkeypatch: 
     test_same_program.test_batches_of_some_environments("ray", {"as_torch": False}, num_workers)
     monkeypatch.setattr(test_same_program, "NUM_WORKERS", 1)
     test_same_program.test_a_copy_is_handed_over_for_good("ray", "same_step", {"as_torch": False})
+
+
+def test_a_program_for_pufferlib() -> None:
+    keywords = {"num_envs": 2, "num_workers": 1, "backend": "Ray"}
+    with pufferlib.vector.make(compat_programs.one, env_kwargs={"length": 2}, **keywords) as vecenv:
+        assert vecenv.reset(seed=5)[0].tolist() == [[5, 0], [6, 0]]
+        for _ in range(2):
+            observations, rewards, terminals, _, infos = vecenv.step(np.array([3, 4]))
+    assert (observations.tolist(), rewards.tolist(), terminals.all()) == ([[5, 2], [6, 2]], [3, 4], True)
+    assert [(info["action"], info["env_id"]) for info in infos] == [(3, 0), (4, 1)]
 
 
 def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
