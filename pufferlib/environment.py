@@ -211,9 +211,15 @@ def _is_for_pufferlib(kind: type) -> bool:
     codes = [getattr(vars(base).get("__init__"), "__code__", None) for base in below]
     if any(code and "buf" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in codes):
         return True
+    names = attributes_used(kind)
+    return "terminals" in names and not {"terminations", "buf"} & names
+
+
+def attributes_used(kind: type) -> set[str]:
+    """Return the names of attributes and globals that the methods of a class and its bases below PufferEnv use."""
+    below = kind.__mro__[: kind.__mro__.index(PufferEnv)]
     methods = [getattr(member, "__code__", None) for base in below for member in vars(base).values()]
-    names = {name for code in methods if code for name in code.co_names}
-    return "terminals" in names and "terminations" not in names
+    return {name for code in methods if code for name in code.co_names}
 
 
 def hold(env: PufferEnv) -> None:

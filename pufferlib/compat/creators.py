@@ -11,7 +11,7 @@ from pufferlib import registry
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.gymnasium_env import GymnasiumPufferEnv
 from pufferlib.compat.pettingzoo_env import PettingZooPufferEnv
-from pufferlib.compat.puffer_env import BufferedEnv
+from pufferlib.compat.puffer_env import BufferedEnv, adopt_version_1
 from pufferlib.compat.versions import parameters_of, version_of_creator
 from pufferlib.compat.wrappers import EpisodeStats, MultiagentEpisodeStats
 from pufferlib.emulation import wrap
@@ -47,6 +47,8 @@ class Creator:
         offered = {} if self.seed is None else {"buf": None, "seed": self.seed}
         extra = {name: value for name, value in offered.items() if name in names and name not in self.kwargs}
         env = self._create(extra)
+        if isinstance(env, PufferEnv) and not isinstance(env, BufferedEnv):
+            adopt_version_1(env)
         if not isinstance(env, KINDS):
             close_env(env)
             raise not_puffer(env)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from pufferlib import environment
 from pufferlib.compat.exceptions import APIUsageError
+from pufferlib.compat.namespace import Namespace
 from pufferlib.compat.spaces import joint_space
 from pufferlib.emulation.infos import copy_value
 from pufferlib.emulation.rows import RowEnv, Rows
@@ -19,7 +20,7 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 from pufferlib.util.annotations import RowActions
 
-__all__ = ["BufferedEnv", "adopt", "set_buffers"]
+__all__ = ["BufferedEnv", "adopt", "adopt_version_1", "set_buffers"]
 
 _BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks", "actions")
 
@@ -68,6 +69,7 @@ class BufferedEnv(environment.PufferEnv):
 
     emulated: Any = False
     done = False
+    is_version_1 = False
     terminals: Any
     masks: Any
     actions: Any
@@ -119,8 +121,9 @@ class BufferedEnv(environment.PufferEnv):
         raise NotImplementedError(f"{type(self).__name__} must write reset(seed)")
 
     def close(self) -> None:
-        """Release resources. The subclass defines it."""
-        raise NotImplementedError(f"{type(self).__name__} must write close()")
+        """Release resources. The subclass defines it, in version 1 if there are any."""
+        if not self.is_version_1:
+            raise NotImplementedError(f"{type(self).__name__} must write close()")
 
     def async_reset(self, seed: int | None = None) -> None:
         """Reset the environment; ``recv`` returns the first rows. Raises APIUsageError unless infos are a list."""
@@ -196,8 +199,27 @@ def adopt(env: Any, *args: Any, **kwargs: Any) -> None:
     BufferedEnv.__init__(env, *args, **kwargs)
 
 
+def adopt_version_1(env: Any) -> None:
+    """Turn a PufferEnv into a BufferedEnv if it is of version 1, whose methods use the rows in an attribute ``buf``.
+
+    There, the constructor makes no rows, and vecenvs assign them.
+    """
+    if not {"buf", "terminals"} <= environment.attributes_used(type(env)):
+        return
+    environment.hold(env)
+    env.__class__ = _variant(type(env))
+    actions = getattr(env, "actions", None)
+    set_buffers(env)
+    env.actions = env.actions if actions is None else actions
+    env.buf = Namespace(**{name: getattr(env, name) for name in _BUFFERS})
+    env.agent_ids, env.is_version_1 = np.arange(env.num_agents), True
+
+
 class BufferedRows(RowEnv):
-    """A BufferedEnv as rows, which starts its next episode by itself in the last step of an episode."""
+    """A BufferedEnv as rows, which starts its next episode by itself in the last step of an episode.
+
+    If it has an attribute ``done`` that is True instead, the next step resets it, and ignores its actions.
+    """
 
     autoreset_mode = "same_step"
 
@@ -224,6 +246,9 @@ class BufferedRows(RowEnv):
 
     def step(self, actions: RowActions) -> bool:
         env = self.env
+        if env.done:
+            self.reset(None, None)
+            return False
         env.actions[...] = actions
         self._hold(_checked(env, env.step(env.actions))[4])
         return False

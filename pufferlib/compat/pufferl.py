@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pufferlib.compat import models, vector
+from pufferlib.compat import models, pytorch, vector
 from pufferlib.compat.creators import NamedCreator
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.loggers import NeptuneLogger, NoLogger, WandbLogger
-from pufferlib.compat.pytorch import sample_logits
 from pufferlib.compat.settings import command_line, load_config
 from pufferlib.compat.trainer import PuffeRL, compute_puff_advantage
 from pufferlib.environment import PufferEnv
@@ -118,7 +117,7 @@ def eval(env_name: str, args: Any = None, vecenv: Any = None, policy: Any = None
                 time.sleep(1 / args["fps"])
             with torch.no_grad():
                 logits, _ = policy.forward_eval(torch.as_tensor(observations).to(device), state)
-                actions = sample_logits(logits)[0].cpu().numpy().reshape(vecenv.action_space.shape)
+                actions = pytorch.sample_logits(logits)[0].cpu().numpy().reshape(vecenv.action_space.shape)
             if isinstance(logits, torch.distributions.Normal):
                 actions = np.clip(actions, vecenv.action_space.low, vecenv.action_space.high)
             observations = vector.step(vecenv, actions)[0]

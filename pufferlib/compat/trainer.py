@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from pufferlib.compat import pytorch
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.compat.loggers import NoLogger
-from pufferlib.compat.pytorch import numpy_to_torch_dtype_dict, sample_logits
 from pufferlib.compat.utils import unroll_nested_dict
 from pufferlib.training.clipped_losses import clipped_losses
 from pufferlib.training.optimizers import OPTIMIZERS, make_optimizer
@@ -155,11 +155,12 @@ class PuffeRL:
     def _make_buffers(self) -> None:
         vecenv, num_agents = self.vecenv, self.total_agents
         space, action_space = vecenv.single_observation_space, vecenv.single_action_space
+        dtypes = pytorch.numpy_to_torch_dtype_dict
         numbers = dict.fromkeys(COLUMNS[2:5], ((), torch.float32))
         flags = dict.fromkeys(COLUMNS[5:], ((), torch.bool))
         columns = {
-            "observations": (space.shape, numpy_to_torch_dtype_dict[np.dtype(space.dtype)]),
-            "actions": (action_space.shape or (), numpy_to_torch_dtype_dict[np.dtype(action_space.dtype)]),
+            "observations": (space.shape, dtypes[np.dtype(space.dtype)]),
+            "actions": (action_space.shape or (), dtypes[np.dtype(action_space.dtype)]),
             **numbers,
             **flags,
         }
@@ -247,7 +248,7 @@ class PuffeRL:
         state: dict[str, Any] = {"reward": rewards, "done": done, "env_id": env_id, "mask": masks}
         state |= {name: states[env_id].transpose(0, self._rows_axis) for name, states in self._states()}
         logits, values = self._forward_eval(on_device, state)
-        actions, logprobs, _ = sample_logits(logits)
+        actions, logprobs, _ = pytorch.sample_logits(logits)  # programs replace this function in its module
         for name, states in self._states():
             rows_axis = int(len(state[name]) != len(ids))  # some policies return (layers, rows, hidden_size)
             new_states = state[name].float().transpose(0, rows_axis)
@@ -337,7 +338,7 @@ class PuffeRL:
                 rows = rows.flatten(0, 1)
             with self._computing():
                 logits, new_values = self._forward(rows, state)
-                _, new_logprobs, entropy = sample_logits(logits, action=actions.flatten(0, 1))
+                _, new_logprobs, entropy = pytorch.sample_logits(logits, action=actions.flatten(0, 1))
             shape = (len(segments), steps)
             new_values, new_logprobs = new_values.float().view(shape), new_logprobs.float().view(shape)
             losses = clipped_losses(

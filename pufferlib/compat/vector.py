@@ -91,7 +91,7 @@ def make(
     if kind is PufferEnv or kind is None:
         creator = creators[0] = Creator(creators[0], args[0], keywords[0], seed)
         env = _native(creator, num_envs, must=kind is PufferEnv)
-        if isinstance(env, BufferedEnv):
+        if _is_native(env):
             return env
         creator.unused, kind = env, Serial
         try:
@@ -122,14 +122,19 @@ def _backend_of(backend: Any) -> Any:
 def _native(creator: Creator, num_envs: int, *, must: bool) -> Any:
     """Create an environment. Raises APIUsageError if it is native and one of several, or if it must be, but is not."""
     env = creator()
-    if isinstance(env, BufferedEnv) and num_envs != 1:
+    if _is_native(env) and num_envs != 1:
         wrong = f"num_envs=1, got {num_envs}; the environment sets num_agents itself"
-    elif must and not isinstance(env, BufferedEnv):
+    elif must and not _is_native(env):
         wrong = f"a native PufferEnv, got {type(env).__name__}; pass backend=Serial or backend=Multiprocessing"
     else:
         return env
     close_env(env)
     raise APIUsageError(f"Native vectorization requires {wrong}")
+
+
+def _is_native(env: Any) -> bool:
+    """Return whether an environment is its own vecenv, as those of versions 2 and 3 are."""
+    return isinstance(env, BufferedEnv) and not env.is_version_1
 
 
 def reset(vecenv: Any, seed: Any = None) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 import pufferlib  # noqa: E402
 import pufferlib.cli  # noqa: E402
+import pufferlib.pytorch  # noqa: E402
 import pufferlib.vector  # noqa: E402
 from pufferlib import pufferl  # noqa: E402
 from pufferlib.models import Default, LSTMWrapper  # noqa: E402
@@ -283,6 +284,20 @@ def test_a_policy_may_return_states_with_an_axis_of_layers(settings: Any, axis: 
     assert trainer.lstm_h.shape == trainer.lstm_c.shape == (8, 1, 32)
     assert trainer.lstm_h.abs().sum(2).all()
     assert trainer.optimizer.param_groups[0]["lr"] == 0.015 / 2  # min_lr_ratio, of pufferlib-core
+    trainer.close()
+
+
+def test_a_program_may_replace_the_function_that_samples(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = pufferlib.pytorch.sample_logits
+    monkeypatch.setattr(
+        pufferlib.pytorch,
+        "sample_logits",
+        lambda logits, action=None: sample(logits - torch.tensor([0, 100.0]), action),
+    )
+    trainer = trainer_of(settings(), pufferlib.vector.make(cue, num_envs=8, backend="Serial"))
+    trainer.evaluate()
+    trainer.train()
+    assert not trainer.actions.any()
     trainer.close()
 
 

@@ -188,6 +188,63 @@ def test_infos_of_a_native_environment_may_be_one_dict() -> None:
     assert infos == [[], [], [{"scores": 2, "env_id": 0}, {"scores": 2, "env_id": 1}]]
 
 
+class Finite(Native):
+    """It does not start its next episode by itself, but is ``done`` after three steps."""
+
+    @property
+    def done(self) -> bool:  # type: ignore[override]
+        return bool(self.terminals.all())
+
+    def step(self, actions: Any) -> Any:
+        assert not self.done
+        return super().step(actions)
+
+
+def test_a_native_environment_that_is_done_is_reset_in_the_next_step() -> None:
+    with pufferlib.vector.make(Finite, num_envs=2, backend=Serial) as vecenv:
+        vecenv.reset(seed=7)
+        steps = [vecenv.step(np.ones(4, int))[:3] for _ in range(4)]
+        assert [terminals.all() for _, _, terminals in steps] == [False, False, True, False]
+        assert steps[3][1].tolist() == [0] * 4
+        assert vecenv.step(np.ones(4, int))[1].tolist() == [1] * 4
+
+
+class NativeOfVersion1(pufferlib.PufferEnv):
+    """The vecenv assigns its ``buf``."""
+
+    buf: Any
+
+    def __init__(self, agents: int = 2) -> None:
+        self.observation_space = self.single_observation_space = spaces.Box(0, 9, (2,), np.float32)
+        self.action_space = self.single_action_space = spaces.Discrete(4)
+        self.num_agents, self.emulated, self.done = agents, None, False
+        self.actions = np.zeros(agents, np.uint8)
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        self.tick = 0
+        self.buf.observations[:] = 0
+        return self.buf.observations, {}
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.actions[:] = actions
+        self.buf.observations[:], self.buf.rewards[:] = self.tick, self.actions
+        self.buf.terminals[:] = self.tick == 3
+        infos = {"tick": self.tick} if self.tick == 2 else {}
+        return self.buf.observations, self.buf.rewards, self.buf.terminals, self.buf.truncations, infos
+
+
+@pytest.mark.parametrize("plan", [{}, {"backend": Multiprocessing, "num_workers": 2}], ids=str)
+def test_native_environments_of_version_1(plan: dict[str, Any]) -> None:
+    with pufferlib.vector.make(NativeOfVersion1, num_envs=2, **plan) as vecenv:
+        assert (vecenv.num_agents, vecenv.emulated) == (4, False)
+        assert vecenv.reset(seed=7)[0].tolist() == [[0, 0]] * 4
+        for _ in range(2):
+            observations, rewards, terminals, _, infos = vecenv.step(np.arange(4))
+    assert (observations.tolist(), rewards.tolist(), terminals.any()) == ([[2, 2]] * 4, [0, 1, 2, 3], False)
+    assert [(info["tick"], info["env_id"]) for info in infos] == [(2, 0), (2, 1)]
+
+
 def counting(queue: Any, buf: Any = None, seed: int = 0) -> Any:
     queue.put(os.getpid())
     return one(buf=buf)
