@@ -32,7 +32,6 @@ __all__ = ["PuffeRL", "compute_puff_advantage"]
 
 LOG_INTERVAL_S = 0.25
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
-ADDED = ("env_id", "agent_id", "env")  # the keys that pufferlib adds to infos, next to "episode"
 PHASES = ("environments", "inference", "learning")
 COLUMNS = ("observations", "actions", "values", "logprobs", "rewards", "terminals", "truncations", "masks")
 
@@ -286,7 +285,7 @@ class PuffeRL:
     def _take_infos(self, infos: Any) -> None:
         for info in infos:
             for key, value in unroll_nested_dict(info):
-                if key in ADDED or key.endswith("/env_id"):
+                if key.rpartition("/")[2] == "env_id":  # which pufferlib adds
                     continue
                 if isinstance(value, np.ndarray):
                     value = value.tolist()

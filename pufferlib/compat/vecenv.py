@@ -191,6 +191,10 @@ class _Vectorized:
             infos, masks = self._by_environment(batch)
         else:
             masks = self._everyone.copy()
+            for info in infos:  # what programs would take for numbers of the environment
+                info.pop("agent_id", None)
+                if info.get("env") is True:
+                    del info["env"]
             if self._begins:
                 infos = self._of_resets(batch.env_ids, {info["env_id"]: info for info in infos})
         self._masks = masks

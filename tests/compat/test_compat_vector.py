@@ -121,6 +121,15 @@ def test_masks_belong_to_the_caller() -> None:
         assert vecenv.masks.all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_infos_have_the_environments_own_keys_its_id_and_the_episode(backend: Any) -> None:
+    with pufferlib.vector.make(one, env_kwargs={"length": 2}, num_envs=2, backend=backend) as vecenv:
+        vecenv.reset(seed=1)
+        infos = [vecenv.step(np.ones(2, int))[4] for _ in range(2)]
+    assert infos[0] == []
+    assert [{*info} for info in infos[1]] == [{"action", "env_id", "episode"}] * 2
+
+
 @pytest.mark.parametrize("creator", [one, team, Native])
 def test_the_arrays_have_their_form_before_the_first_batch(creator: Any) -> None:
     """Programs ask with hasattr, and take shapes and dtypes from the arrays."""
