@@ -11,7 +11,7 @@ from pufferlib import registry
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.gymnasium_env import GymnasiumPufferEnv
 from pufferlib.compat.pettingzoo_env import PettingZooPufferEnv
-from pufferlib.compat.puffer_env import BufferedEnv, adopt_version_1
+from pufferlib.compat.puffer_env import BufferedEnv, MissingYet, SharedBuffers, adopt_version_1
 from pufferlib.compat.versions import parameters_of, version_of_creator
 from pufferlib.compat.wrappers import EpisodeStats, MultiagentEpisodeStats
 from pufferlib.emulation import wrap
@@ -44,7 +44,7 @@ class Creator:
         names, takes_any = parameters_of(self.creator)
         if takes_any and version_of_creator(self.creator) == 3:
             names = {*names, "buf", "seed"}
-        offered = {} if self.seed is None else {"buf": None, "seed": self.seed}
+        offered = {} if self.seed is None else {"buf": SharedBuffers(), "seed": self.seed}
         extra = {name: value for name, value in offered.items() if name in names and name not in self.kwargs}
         env = self._create(extra)
         if isinstance(env, PufferEnv) and not isinstance(env, BufferedEnv):
@@ -62,6 +62,8 @@ class Creator:
             fitting = {name: extra[name] for name in extra if f"unexpected keyword argument '{name}'" not in str(error)}
             if len(fitting) == len(extra):
                 raise
+        except MissingYet:  # the environment reads them by itself; without any, it makes its own
+            fitting = {**extra, "buf": None}
         return self._create(fitting)
 
     def __getstate__(self) -> dict[str, Any]:

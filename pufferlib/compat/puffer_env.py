@@ -20,9 +20,35 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 from pufferlib.util.annotations import RowActions
 
-__all__ = ["BufferedEnv", "adopt", "adopt_version_1", "set_buffers"]
+__all__ = ["BufferedEnv", "MissingYet", "SharedBuffers", "adopt", "adopt_version_1", "set_buffers"]
 
 _BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks", "actions")
+
+
+class SharedBuffers(dict[str, Any]):
+    """The buffers for an environment that is being made: the first ``set_buffers`` makes them, later ones find them.
+
+    An environment may pass them on to one inside, and then both have the same. Reading them earlier raises MissingYet.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        if name in _BUFFERS:
+            raise MissingYet(name)
+        raise AttributeError(name)
+
+    def __missing__(self, key: str) -> Any:
+        raise MissingYet(key)
+
+    def fit(self, env: Any) -> bool:
+        """Return whether these are the buffers of an environment with this one's spaces and agents."""
+        rows = (env.num_agents, *env.single_observation_space.shape)
+        return bool(self) and self["observations"].shape == rows
+
+
+class MissingYet(AttributeError, KeyError):
+    """Raised for a buffer that ``set_buffers`` has yet to make."""
 
 
 def set_buffers(env: Any, buf: Any = None) -> None:
@@ -33,7 +59,8 @@ def set_buffers(env: Any, buf: Any = None) -> None:
     for discrete ones. buf: the arrays to use, by key (version 3) or by attribute (version 2); None makes new ones.
     Raises APIUsageError if buf lacks one of them.
     """
-    if buf is not None:
+    makes_buffers = isinstance(buf, SharedBuffers) and not buf.fit(env)
+    if buf is not None and not makes_buffers:
         try:
             arrays = {name: getattr(buf, name) if hasattr(buf, name) else buf[name] for name in _BUFFERS}
         except (TypeError, LookupError):
@@ -52,6 +79,8 @@ def set_buffers(env: Any, buf: Any = None) -> None:
     env.rewards = np.zeros(n, np.float32)
     env.terminals, env.truncations, env.masks = np.zeros(n, bool), np.zeros(n, bool), np.ones(n, bool)
     env.actions = np.zeros((n, *shape), dtype)
+    if makes_buffers:
+        buf.update({name: getattr(env, name) for name in _BUFFERS})
 
 
 class BufferedEnv(environment.PufferEnv):

@@ -197,6 +197,39 @@ def test_infos_of_a_native_environment_may_be_one_dict() -> None:
     assert infos == [[], [], [{"scores": 2, "env_id": 0}, {"scores": 2, "env_id": 1}]]
 
 
+class Around(pufferlib.PufferEnv):
+    """It passes its buffers on to an environment inside, which writes them."""
+
+    def __init__(self, buf: Any = None, seed: int = 0) -> None:
+        self.env = Native(buf=buf, seed=seed)
+        self.single_observation_space, self.num_agents = self.env.single_observation_space, self.env.num_agents
+        self.single_action_space = self.env.single_action_space
+        super().__init__(buf)
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return self.env.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        return self.env.step(actions)
+
+    def close(self) -> None:
+        pass
+
+
+class ReadsBuffers(Native):
+    """It reads the buffers that it gets, before any other does."""
+
+    def __init__(self, buf: Any = None, seed: int = 0) -> None:
+        assert buf is None or buf["observations"].shape == (2, 2)
+        super().__init__(2, buf, seed)
+
+
+@pytest.mark.parametrize("kind", [Around, ReadsBuffers])
+def test_an_environment_may_pass_its_buffers_on_or_read_them(kind: Any) -> None:
+    with pufferlib.vector.make(kind, num_envs=2, backend=Serial) as vecenv:
+        assert vecenv.reset(seed=7)[0][:, 0].tolist() == [7, 7, 8, 8]
+
+
 class Finite(Native):
     """It does not start its next episode by itself, but is ``done`` after three steps."""
 
