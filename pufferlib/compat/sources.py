@@ -190,9 +190,9 @@ class FlatParallelEnv(_Source):
 class ParallelSource(_Source):
     """A PettingZoo parallel environment for workers; ``env`` is the original.
 
-    Discrete observations inside a Dict or Tuple are int32. If infos have a key that is no agent's name, all infos are
-    values of the whole environment. If agents are absent from a reset, the environment's info has their indices under
-    ``AGENTS_ABSENT``. Other attributes are the original's.
+    Discrete observations inside a Dict or Tuple are int32. If infos have a key that is no agent's name, or a value that
+    is no dict, all infos are values of the whole environment. If agents are absent from a reset, the environment's info
+    has their indices under ``AGENTS_ABSENT``. Other attributes are the original's.
     """
 
     def __init__(self, env: Any, agents: Sequence[Any]) -> None:
@@ -231,12 +231,13 @@ class ParallelSource(_Source):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Step the environment; return its five values."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        if infos and not infos.keys() <= self._names:
-            infos = self._by_agent(infos)
-        return observations, rewards, terminations, truncations, infos
+        return observations, rewards, terminations, truncations, self._by_agent(infos) if infos else infos
 
     def _by_agent(self, infos: Any) -> Any:
-        return {"common": dict(infos)} if infos and not infos.keys() <= self._names else dict(infos or {})
+        if not infos:
+            return {}
+        are_of_agents = infos.keys() <= self._names and all(isinstance(info, dict) for info in infos.values())
+        return infos if are_of_agents else {"common": dict(infos)}
 
 
 def copy_row(layout: Any, sample: object, row: Array) -> None:

@@ -354,6 +354,21 @@ def test_infos_that_belong_to_no_agent() -> None:
         assert [(info["mean"], info["env_id"]) for info in vecenv.step(np.zeros(6, int))[4]] == [(0.5, 0), (0.5, 1)]
 
 
+class ScoredTeam(Team):
+    """Its infos are numbers."""
+
+    def step(self, actions: Any) -> Any:
+        *rows, _ = super().step(actions)
+        return *rows, dict.fromkeys(actions, 0.5)
+
+
+def test_infos_of_agents_need_not_be_dicts() -> None:
+    creator = functools.partial(pufferlib.emulation.PettingZooPufferEnv, env_creator=ScoredTeam)
+    with pufferlib.vector.make(creator, backend=Serial) as vecenv:
+        vecenv.reset()
+        assert vecenv.step(np.zeros(3, int))[4] == [{"a0": 0.5, "a1": 0.5, "a2": 0.5, "env_id": 0}]
+
+
 class NumberedTeam(Team):
     """Its agents are numbers, as PettingZoo allows."""
 
