@@ -233,10 +233,11 @@ def adopt_version_1(env: Any) -> None:
 
     There, the constructor makes no rows, and vecenvs assign them.
     """
-    if not {"buf", "terminals"} <= environment.attributes_used(type(env)):
+    kind: Any = type(env)
+    if not {"buf", "terminals"} <= environment.attributes_used(kind):
         return
     environment.hold(env)
-    env.__class__ = _variant(type(env))
+    env.__class__ = _variant(kind)
     actions = getattr(env, "actions", None)
     set_buffers(env)
     env.actions = env.actions if actions is None else actions

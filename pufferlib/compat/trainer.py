@@ -218,9 +218,9 @@ class PuffeRL:
             with self._phase("environments"):
                 batch = self.vecenv.recv()
             with self._phase("inference"), torch.no_grad(), self._computing():
-                # pufferlib-core has the teacher's actions after four arrays.
-                observations, rewards, terminals, truncations, *_, infos, agent_ids, masks = batch
-                actions = self._act(observations, rewards, terminals, truncations, infos, agent_ids, masks)
+                # After the first four, batches of pufferlib-core have the teacher's actions.
+                observations, rewards, terminals, truncations, *_, infos, ids, masks = batch
+                actions = self._act(observations, rewards, terminals, truncations, infos, ids, masks)
             with self._phase("environments"):
                 self.vecenv.send(actions)
         return self.stats

@@ -83,17 +83,9 @@ class _Vectorized:
         backend = self._backend
         if backend == "multiprocessing" and not in_turn and batch_size < num_envs:
             backend = "pool"
-        processes: dict[str, Any] = {}
-        if backend not in ("serial", "ray"):
-            processes["context"] = _start_method(self._creators)
-        self.vecenv = vec = construct.make(
-            list(self._creators),
-            backend=backend,
-            num_workers=num_workers,
-            batch_size=batch_size,
-            seed=base,
-            **processes,
-        )
+        context = {} if backend in ("serial", "ray") else {"context": _start_method(self._creators)}
+        keywords: dict[str, Any] = {"num_workers": num_workers, "batch_size": batch_size, "seed": base, **context}
+        self.vecenv = vec = construct.make(list(self._creators), backend=backend, **keywords)
         self._is_native = vec.autoreset_mode == "same_step"
         self._first_seed: int | None = FIRST_SEED if seed is None else base
         self._begins: set[int] = set()  # the environments whose next rows are those of a reset
