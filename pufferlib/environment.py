@@ -82,8 +82,8 @@ class PufferEnv:
         """
         env = super().__new__(cls)
         if not any(hasattr(cls, name) for name in ("__setstate__", "__copy__", "__deepcopy__")):
-            object.__setattr__(env, "reset", env._reset_alone)
-            object.__setattr__(env, "step", env._step_alone)
+            object.__setattr__(env, "reset", object.__getattribute__(env, "_reset_alone"))
+            object.__setattr__(env, "step", object.__getattribute__(env, "_step_alone"))
         return env
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -229,12 +229,13 @@ def hold(env: PufferEnv) -> None:
     those in an attribute that is a list, a tuple or a dict.
     """
     was_guarded = False
+    attributes = object.__getattribute__(env, "__dict__")  # of itself, if it passes on those of another
     for name in ("reset", "step"):
-        if _is_guard(vars(env).get(name)):
-            object.__delattr__(env, name)
+        if _is_guard(attributes.get(name)):
+            del attributes[name]
             was_guarded = True
     if was_guarded:
-        for value in list(vars(env).values()):
+        for value in list(attributes.values()):
             parts = (
                 value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
             )

@@ -12,10 +12,11 @@ from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.gymnasium_env import GymnasiumPufferEnv
 from pufferlib.compat.pettingzoo_env import PettingZooPufferEnv
 from pufferlib.compat.puffer_env import BufferedEnv, MissingYet, SharedBuffers, adopt_version_1
+from pufferlib.compat.sources import OuterEnv
 from pufferlib.compat.versions import parameters_of, version_of_creator
 from pufferlib.compat.wrappers import EpisodeStats, MultiagentEpisodeStats
 from pufferlib.emulation import wrap
-from pufferlib.environment import PufferEnv
+from pufferlib.environment import PufferEnv, hold
 
 __all__ = ["KINDS", "Creator", "NamedCreator", "close_env", "not_puffer", "one_each_env"]
 
@@ -26,8 +27,8 @@ class Creator:
     """A creator of one environment, with its arguments, that passes ``buf`` and ``seed`` only if they are accepted.
 
     A creator that takes any keyword gets both in programs for version 3, and is called again without those that a
-    TypeError names. seed: None offers neither. ``env``: the environment that it made last in this process. ``unused``:
-    an environment that the next call returns.
+    TypeError names. seed: None offers neither. A call returns the environment, or an OuterEnv around it. ``env``: the
+    environment that it made last in this process. ``unused``: what the next call returns.
     """
 
     def __init__(
@@ -47,13 +48,16 @@ class Creator:
         offered = {} if self.seed is None else {"buf": SharedBuffers(), "seed": self.seed}
         extra = {name: value for name, value in offered.items() if name in names and name not in self.kwargs}
         env = self._create(extra)
-        if isinstance(env, PufferEnv) and not isinstance(env, BufferedEnv):
+        self.env = source = env
+        if isinstance(env, PufferEnv) and not issubclass(type(env), BufferedEnv):
             adopt_version_1(env)
-        if not isinstance(env, KINDS):
+            if not issubclass(type(env), BufferedEnv) and hasattr(env, "terminals"):
+                hold(env)
+                source = OuterEnv(env)
+        if source is env and not isinstance(env, KINDS):
             close_env(env)
             raise not_puffer(env)
-        self.env = env
-        return env
+        return source
 
     def _create(self, extra: Mapping[str, Any]) -> Any:
         try:

@@ -20,8 +20,18 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 from pufferlib.util.annotations import RowActions
 
-__all__ = ["BufferedEnv", "MissingYet", "SharedBuffers", "adopt", "adopt_version_1", "set_buffers"]
+__all__ = [
+    "TEACHER_ACTIONS",
+    "BufferedEnv",
+    "BufferedRows",
+    "MissingYet",
+    "SharedBuffers",
+    "adopt",
+    "adopt_version_1",
+    "set_buffers",
+]
 
+TEACHER_ACTIONS = "teacher_actions"  # an attribute of environments for pufferlib-core, and a key of their infos here
 _BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks", "actions")
 
 
@@ -125,6 +135,8 @@ class BufferedEnv(environment.PufferEnv):
             raise APIUsageError(f"{name}.num_agents must be an int of at least 1, got {self.num_agents!r}")
         environment.hold(self)
         set_buffers(self, buf)
+        if TEACHER_ACTIONS in environment.attributes_used(type(self)) and not hasattr(self, TEACHER_ACTIONS):
+            self.teacher_actions = np.zeros_like(self.actions)
         self.observation_space = joint_space(self.single_observation_space, self.num_agents)
         self.action_space = joint_space(self.single_action_space, self.num_agents)
         self.agent_ids = np.arange(self.num_agents)
@@ -255,8 +267,9 @@ class BufferedRows(RowEnv):
 
     def __init__(self, env: BufferedEnv) -> None:
         self.env: Any = env
-        self.num_agents = n = int(env.num_agents)
+        self.num_agents = n = len(env.terminals)  # an environment around another passes this attribute on
         self.multi_agent = n > 1
+        self._has_buffers, self._has_teacher = issubclass(type(env), BufferedEnv), hasattr(env, TEACHER_ACTIONS)
         self.observation_layout = observation_layout(env.single_observation_space)
         self.action_layout = action_layout(env.single_action_space)
         self.observation_layouts = (self.observation_layout,) * n
@@ -272,7 +285,8 @@ class BufferedRows(RowEnv):
         result = env.reset(seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise SpaceError(f"{type(env).__name__}.reset returned {type(result).__name__}, not (observations, infos)")
-        self._hold(result[1])
+        self._keep(result[0], env.rewards, env.terminals, env.truncations)
+        self._hold(result[1], is_reset=True)
 
     def step(self, actions: RowActions) -> bool:
         env = self.env
@@ -280,19 +294,26 @@ class BufferedRows(RowEnv):
             self.reset(None, None)
             return False
         env.actions[...] = actions
-        self._hold(_checked(env, env.step(env.actions))[4])
+        *arrays, infos = _checked(env, env.step(env.actions))
+        self._keep(*arrays)
+        self._hold(infos, is_reset=False)
         return False
 
-    def _hold(self, infos: Any) -> None:
+    def _keep(self, *arrays: Any) -> None:
+        """Keep the rows of an environment: its buffers, or what it returned if it has none of its own."""
+        env = self.env
+        self._arrays = (env.observations, env.rewards, env.terminals, env.truncations) if self._has_buffers else arrays
+
+    def _hold(self, infos: Any, *, is_reset: bool) -> None:
         index = None if self.multi_agent else 0
         infos = [infos] if isinstance(infos, Mapping) else infos or ()  # pufferlib-core allows one dict
         self.infos = [(index, copy_value(dict(info))) for info in infos if info]
+        if self._has_teacher and (is_reset or self.env.teacher_actions.any()):
+            self.infos.append((index, {TEACHER_ACTIONS: np.array(self.env.teacher_actions)}))
 
     def write_observations(self, rows: Rows) -> None:
-        rows.observations[...] = self.env.observations
+        rows.observations[...] = self._arrays[0]
 
     def write_outcome(self, rows: Rows) -> None:
-        rows.rewards[...] = self.env.rewards
-        rows.terminations[...] = self.env.terminals
-        rows.truncations[...] = self.env.truncations
+        _, rows.rewards[...], rows.terminations[...], rows.truncations[...] = self._arrays
         rows.masks[...] = self.env.masks

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.compat.puffer_env import set_buffers
+from pufferlib.compat.puffer_env import BufferedRows, set_buffers
 from pufferlib.compat.structs import emulate_action_space, is_emulated, stored_space, structure_of
 from pufferlib.emulation.by_agent import split_reset
+from pufferlib.emulation.rows import RowEnv
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
@@ -23,6 +24,7 @@ __all__ = [
     "Emulated",
     "FlatEnv",
     "FlatParallelEnv",
+    "OuterEnv",
     "ParallelSource",
     "StoredEnv",
     "copy_row",
@@ -138,6 +140,20 @@ class StoredEnv(_Source):
         self.observation_space = stored_space(own_space(env.observation_space))
         self.action_space = env.action_space
         self.step, self.reset, self.unwrapped = env.step, env.reset, getattr(env, "unwrapped", env)
+
+
+class OuterEnv(_Source):
+    """A PufferEnv for workers that has no buffers, but passes on the attributes of another; ``env`` is the original.
+
+    Other attributes are the original's.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def as_rows(self, **arguments: Any) -> RowEnv:
+        """Return the environment as a RowEnv for a worker. arguments: accepted as for ``pufferlib.wrap``."""
+        return BufferedRows(self.env)
 
 
 class FlatEnv(_Source):

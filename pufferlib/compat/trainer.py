@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from pufferlib.compat import pytorch
+from pufferlib.compat.advantage_op import compute_puff_advantage
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.compat.loggers import NoLogger
 from pufferlib.compat.utils import unroll_nested_dict
@@ -34,25 +35,6 @@ LOG_INTERVAL_S = 0.25
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 PHASES = ("environments", "inference", "learning")
 COLUMNS = ("observations", "actions", "values", "logprobs", "rewards", "terminals", "truncations", "masks")
-
-
-def compute_puff_advantage(
-    values: Tensor,
-    rewards: Tensor,
-    terminals: Tensor,
-    ratio: Tensor,
-    advantages: Tensor,
-    gamma: float,
-    gae_lambda: float,
-    vtrace_rho_clip: float,
-    vtrace_c_clip: float,
-) -> Tensor:
-    """Write the advantages of segments into ``advantages``, and return it; all tensors are (segments, steps).
-
-    The arguments are those of ``pufferlib.training.vtrace``.
-    """
-    clips = (vtrace_rho_clip, vtrace_c_clip)
-    return advantages.copy_(vtrace_advantages(values, rewards, terminals, ratio, gamma, gae_lambda, *clips))
 
 
 def _on_host(values: Any, dtype: Any = None) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from pufferlib import construct
 from pufferlib.compat.creators import Creator, one_each_env
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
+from pufferlib.compat.puffer_env import TEACHER_ACTIONS
 from pufferlib.compat.sources import AGENTS_ABSENT
 from pufferlib.compat.spaces import Tuple, joint_space
 from pufferlib.compat.versions import version_of_creator
@@ -89,6 +90,7 @@ class _Vectorized:
         self._is_native = vec.autoreset_mode == "same_step"
         self._first_seed: int | None = FIRST_SEED if seed is None else base
         self._begins: set[int] = set()  # the environments whose next rows are those of a reset
+        self._has_teachers = False
         self._driver: Any = None
         self.flag = RESET
         self.initialized = False
@@ -167,18 +169,22 @@ class _Vectorized:
         self.flag, self._begins = RECV, {*range(self.vecenv.num_envs)}
 
     @raises_usage_errors
-    def recv(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    def recv(self) -> tuple[Any, ...]:
         """Return (observations, rewards, terminals, truncations, infos, agent_ids, masks) of the next batch.
 
-        The arrays are valid until the second ``recv`` after this one. masks: False for the rows of absent agents.
+        If environments have teacher_actions, as those for pufferlib-core, these are the fifth of eight values: int32
+        rows, 0 where there are none. The arrays are valid until the second ``recv`` after this one. masks: False for
+        the rows of absent agents.
         Raises APIUsageError before the first reset, and WorkerError if an environment raised or a worker died.
         """
         recv_precheck(self)
         batch = self._batch = self.vecenv.recv()
         self.flag = SEND
         infos: Any = batch.infos.copy()
+        teacher_actions: tuple[Any, ...] = ()
         if self._is_native:
             masks = batch.masks
+            teacher_actions = self._of_teachers(batch.env_ids, infos)
         elif self.vecenv.multi_agent:
             infos, masks = self._by_environment(batch)
         else:
@@ -197,10 +203,24 @@ class _Vectorized:
             batch.rewards,
             batch.terminations,
             batch.truncations,
+            *teacher_actions,
             infos,
             batch.agent_ids,
             masks,
         )
+
+    def _of_teachers(self, env_ids: Array, infos: list[Any]) -> tuple[Any, ...]:
+        """Return the teachers' actions, of each row, in a tuple, which is empty without teachers.
+
+        infos: what BufferedRows adds is removed.
+        """
+        actions = {info["env_id"]: info[TEACHER_ACTIONS] for info in infos if TEACHER_ACTIONS in info}
+        self._has_teachers |= bool(actions)
+        if not self._has_teachers:
+            return ()
+        infos[:] = [info for info in infos if TEACHER_ACTIONS not in info]
+        nothing = np.zeros((self.vecenv.agents_per_env, *(self.single_action_space.shape or ())), np.int32)
+        return (np.concatenate([actions.get(env_id, nothing) for env_id in env_ids.tolist()]),)
 
     def _by_environment(self, batch: Any) -> tuple[list[dict[str, Any]], Array]:
         """Return infos of agents by name, for each environment that has any, or after a reset for all; and the masks.
@@ -257,13 +277,14 @@ class _Vectorized:
     def reset(self, seed: Any = None) -> tuple[Any, Any]:
         """Start new episodes; return (observations, infos). seed: see ``async_reset``."""
         self.async_reset(seed)
-        observations, _, _, _, infos, _, _ = self.recv()
-        return observations, infos
+        batch = self.recv()
+        return batch[0], batch[-3]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Send actions; return (observations, rewards, terminals, truncations, infos) of the next batch."""
         self.send(actions)
-        return self.recv()[:5]
+        batch = self.recv()
+        return *batch[:4], batch[-3]
 
     def notify(self) -> None:
         """Call ``notify`` of each environment that has it."""

@@ -90,10 +90,10 @@ def make(
     kind = _backend_of(backend)
     if kind is PufferEnv or kind is None:
         creator = creators[0] = Creator(creators[0], args[0], keywords[0], seed)
-        env = _native(creator, num_envs, must=kind is PufferEnv)
-        if _is_native(env):
-            return env
-        creator.unused, kind = env, Serial
+        source = _native(creator, num_envs, must=kind is PufferEnv)
+        if _is_native(creator.env):
+            return creator.env
+        creator.unused, kind = source, Serial
         try:
             return make(creators, args, keywords, kind, num_envs, seed, **kwargs)
         except BaseException:
@@ -121,13 +121,14 @@ def _backend_of(backend: Any) -> Any:
 
 def _native(creator: Creator, num_envs: int, *, must: bool) -> Any:
     """Create an environment. Raises APIUsageError if it is native and one of several, or if it must be, but is not."""
-    env = creator()
+    source = creator()
+    env = creator.env
     if _is_native(env) and num_envs != 1:
         wrong = f"num_envs=1, got {num_envs}; the environment sets num_agents itself"
     elif must and not _is_native(env):
         wrong = f"a native PufferEnv, got {type(env).__name__}; pass backend=Serial or backend=Multiprocessing"
     else:
-        return env
+        return source
     close_env(env)
     raise APIUsageError(f"Native vectorization requires {wrong}")
 
@@ -140,15 +141,15 @@ def _is_native(env: Any) -> bool:
 def reset(vecenv: Any, seed: Any = None) -> tuple[Any, Any]:
     """Start new episodes of a vecenv; return (observations, infos)."""
     vecenv.async_reset(seed)
-    observations, _, _, _, infos, _, _ = vecenv.recv()
-    return observations, infos
+    batch = vecenv.recv()
+    return batch[0], batch[-3]
 
 
 def step(vecenv: Any, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Send actions to a vecenv; return (observations, rewards, terminals, truncations, infos) of the next batch."""
     vecenv.send(np.asarray(actions))
-    observations, rewards, terminals, truncations, infos, _, _ = vecenv.recv()
-    return observations, rewards, terminals, truncations, infos
+    batch = vecenv.recv()
+    return *batch[:4], batch[-3]
 
 
 def check_envs(envs: Sequence[Any], driver: Any) -> None:

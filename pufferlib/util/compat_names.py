@@ -19,6 +19,7 @@ __all__ = ["MODULES", "NAMES", "REFUSED", "lead", "member"]
 MODULES = {
     f"pufferlib.{name}": f"pufferlib.compat.{target}"
     for name, target in {
+        "_C": "advantage_op",
         "cleanrl": "cleanrl",
         "exceptions": "exceptions",
         "frameworks.cleanrl": "cleanrl",

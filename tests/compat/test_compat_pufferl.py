@@ -487,8 +487,12 @@ def test_advantages_are_written_in_place() -> None:
     terminals, advantages = (torch.rand(2, 6) < 0.3).float(), torch.zeros(2, 6)
     arguments = (values, rewards, terminals, ratio)
     assert pufferl.compute_puff_advantage(*arguments, advantages, 0.9, 0.8, 1.0, 0.7) is advantages
-    assert torch.equal(advantages, vtrace_advantages(*arguments, 0.9, 0.8, 1.0, 0.7))
+    expected = vtrace_advantages(*arguments, 0.9, 0.8, 1.0, 0.7)
+    assert torch.equal(advantages, expected)
     assert advantages[:, :-1].all()
+    advantages.zero_()
+    torch.ops.pufferlib.compute_puff_advantage(*arguments, advantages, 0.9, 0.8, 1.0, 0.7)
+    assert torch.equal(advantages, expected)
 
 
 def test_the_dashboard_shows_progress(settings: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,6 +216,70 @@ class Around(pufferlib.PufferEnv):
         pass
 
 
+class PassesAttributesOn(pufferlib.PufferEnv):
+    """It calls no constructor, and has the attributes of an environment inside, which knows none of its infos."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_env"), name)
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        return self._env.reset(*args, **kwargs)
+
+    def step(self, actions: Any) -> Any:
+        *rows, infos = self._env.step(actions)
+        return *rows, [*infos, {"outer": 1}]
+
+
+class PassesAllOn(PassesAttributesOn):
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("_env", "step"):
+            return object.__getattribute__(self, name)
+        return getattr(object.__getattribute__(self, "_env"), name)
+
+
+@pytest.mark.parametrize("kind", [PassesAttributesOn, PassesAllOn])
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_a_native_environment_may_stand_around_another(backend: Any, kind: Any) -> None:
+    def creator(buf: Any = None, seed: int = 0) -> Any:
+        return kind(Native(buf=buf, seed=seed))
+
+    with pufferlib.vector.make(creator, num_envs=2, num_workers=1, backend=backend) as vecenv:
+        assert vecenv.num_agents == 4
+        assert vecenv.reset(seed=7)[0][:, 0].tolist() == [7, 7, 8, 8]
+        observations, rewards, _, _, infos = vecenv.step(np.arange(4))
+        assert (observations[:, 1].tolist(), rewards.tolist()) == ([1] * 4, [0, 1, 2, 3])
+        assert infos == [{"outer": 1, "env_id": 0}, {"outer": 1, "env_id": 1}]
+        assert isinstance(vecenv.driver_env._env, Native)
+
+
+class Taught(Native):
+    """As those for pufferlib-core, it has a teacher's actions, in odd steps."""
+
+    def step(self, actions: Any) -> Any:
+        result = super().step(actions)
+        self.teacher_actions[:] = self.tick % 2 * (actions + 1)
+        return result
+
+
+@pytest.mark.parametrize("plan", [{}, {"num_workers": 2, "batch_size": 1, "backend": Multiprocessing}], ids=str)
+def test_batches_have_the_actions_of_teachers(plan: dict[str, Any]) -> None:
+    with pufferlib.vector.make(Taught, num_envs=2, **{"backend": Serial, **plan}) as vecenv:
+        vecenv.async_reset(3)
+        for step in range(6):
+            *rows, teacher_actions, infos, _agent_ids, _masks = vecenv.recv()
+            assert len(rows) == 4
+            assert (teacher_actions.shape, teacher_actions.dtype) == (rows[1].shape, np.int32)
+            assert not any("teacher_actions" in info for info in infos)
+            is_odd = rows[0][:, 1] % 2 == 1
+            assert (teacher_actions == is_odd * (rows[1] + 1)).all()
+            vecenv.send(np.full(len(rows[1]), step % 4))
+        vecenv.recv()
+        assert len(vecenv.step(np.zeros(len(rows[1]), int))) == 5
+
+
 class ReadsBuffers(Native):
     """It reads the buffers that it gets, before any other does."""
 

@@ -78,6 +78,7 @@ OPTIONAL = {
         "pufferlib.cli.doctor",
         "pufferlib.models",
         "pufferlib.population",
+        "pufferlib.compat.advantage_op",
         "pufferlib.compat.cleanrl",
         "pufferlib.compat.models",
         "pufferlib.compat.pufferl",
