@@ -30,7 +30,7 @@ from benchmarks.processes import send_signal
 from benchmarks.revisions import version
 from benchmarks.venvs import NotInstalled, ignored_folder, pufferlib_release, python_of
 
-__all__ = ["CASES", "Case", "Result", "page_text", "run"]
+__all__ = ["CASES", "Case", "Result", "page_text", "read_results", "results_text", "run"]
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "public_cases.json", ROOT / "docs" / "pufferlib.md"
@@ -252,6 +252,22 @@ def _version(python: Path, name: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the stored results: the version, and by virtual environment and case, [status, reason]."""
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    return {key: {name: row for name, *row in value} if key in VENVS else value for key, value in stored.items()}
+
+
+def results_text(stored: Mapping[str, Any]) -> str:
+    """Return results as JSON in one line."""
+    return table_text(
+        {
+            key: [[name, *result] for name, result in value.items()] if key in VENVS else value
+            for key, value in stored.items()
+        }
+    )
+
+
 def page_text(stored: Mapping[str, Any]) -> str:
     """Return a sentence with the counts, and the table of all cases, as Markdown. A case runs if it does on either."""
     rows, counts = [], Counter[str]()
@@ -282,7 +298,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S")
     options = parser.parse_args()
     cases = [case for case in CASES if not options.names or any(name in case.name for name in options.names)]
-    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    stored = read_results(RESULTS)
     stored["version"] = version()
     for venv in [options.venv] if options.venv else VENVS:
         try:
@@ -297,7 +313,7 @@ def main() -> None:
             results[case.name] = list(result)
             print(f"{venv}: {case.name}: {_cell(*result)}", flush=True)
             if not options.python:
-                RESULTS.write_text(table_text(stored))
+                RESULTS.write_text(results_text(stored))
         if options.python:
             return
     write_page(PAGE, fill(PAGE.read_text(), {"public_cases": page_text(stored)}))

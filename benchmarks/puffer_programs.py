@@ -111,6 +111,20 @@ def speeds_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return table(("environments", "ours", "PufferLib 3.0.0", "bare loop", "ours is … times as fast"), rows)
 
 
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the stored results: facts, the entries of trainings (returns), and measurements by workload (speeds)."""
+    if not path.exists():
+        return {}
+    stored: dict[str, Any] = json.loads(path.read_text())
+    return {**stored, "returns": [dict(entry) for entry in stored["returns"]], "speeds": dict(stored["speeds"])}
+
+
+def results_text(stored: Mapping[str, Any]) -> str:
+    """Return results as JSON in one line."""
+    returns = [[*entry.items()] for entry in stored["returns"]]
+    return table_text({**stored, "returns": returns, "speeds": [*stored["speeds"].items()]})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help="returns, speeds; by default both")
@@ -121,13 +135,13 @@ def main() -> None:
     if unknown := {*parts} - {"returns", "speeds"}:
         parser.error(f"{unknown.pop()!r} is no part; use returns or speeds")
     stored: dict[str, Any] = {"returns": [], "speeds": {}}
-    if RESULTS.exists() and not options.short:
-        stored |= json.loads(RESULTS.read_text())
+    if not options.short:
+        stored |= read_results(RESULTS)
     stored |= {"machine": machine(), "version": version()}
 
     def save() -> None:
         if not options.short:
-            RESULTS.write_text(table_text(stored))
+            RESULTS.write_text(results_text(stored))
 
     with terminable():
         if "returns" in parts:

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from benchmarks import public_cases
-from benchmarks.public_cases import CASES, FAILS, NOT_INSTALLED, PACKAGES, RUNS, Case, page_text, run
+from benchmarks.public_cases import (
+    CASES,
+    FAILS,
+    NOT_INSTALLED,
+    PACKAGES,
+    RUNS,
+    Case,
+    page_text,
+    read_results,
+    results_text,
+    run,
+)
 
 pytestmark = pytest.mark.beside
 
@@ -65,6 +76,15 @@ def test_the_list_has_all_releases_and_no_case_twice() -> None:
     assert Counter(case.release for case in CASES).keys() == {"1.0.1", "2.0.6", "3.0.0"}
     assert len(CASES) >= 25
     assert {case.needs for case in CASES} == {"", *PACKAGES}
+
+
+def test_results_are_one_line(tmp_path: Path) -> None:
+    stored = {"version": "abc", "programs": {"9.9 a.py": [RUNS, ""], "9.9 b.py": [FAILS, "a | b"]}}
+    path = tmp_path / "results.json"
+    assert read_results(path) == {}
+    path.write_text(results_text(stored))
+    assert path.read_text().count("\n") == 1
+    assert read_results(path) == stored
 
 
 def test_the_page_counts_what_could_be_installed(monkeypatch: Any) -> None:
