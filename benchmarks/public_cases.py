@@ -36,7 +36,26 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "public_cases.json", ROOT / "docs" / "pufferlib.md"
 LIMIT_S = 300.0
 VENVS = {"programs-old": "Gymnasium 0.29, NumPy 1.26", "programs": "Gymnasium 1.4, NumPy 2.4"}
-HOOK = "import pufferlib.environments\npufferlib.environments.__path__.insert(0, {folder!r})\n"
+HOOK = """
+import os, sys
+from importlib.machinery import PathFinder
+
+RELEASE = {release!r}
+
+class Finder:
+    \"\"\"Finds this project in place of the release, and in its environments those of the release first.\"\"\"
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "pufferlib":
+            return PathFinder.find_spec(name, [entry for entry in sys.path if os.path.abspath(entry) != RELEASE])
+        if name != "pufferlib.environments":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        spec.submodule_search_locations.insert(0, os.path.join(RELEASE, "pufferlib", "environments"))
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""  # it imports nothing else, as any process of the program runs it
 RUNS, FAILS, NOT_INSTALLED = "runs", "fails", "cannot be installed"
 
 # Packages that some cases need, and what pip installs for them, where both virtual environments lack it.
@@ -195,7 +214,7 @@ def run(case: Case, python: Path | str, release: Path, limit_s: float = LIMIT_S)
             (Path(folder) / path).write_text(text)
         hook = Path(folder) / "hooks" / "sitecustomize.py"  # for processes that the program starts, too
         hook.parent.mkdir()
-        hook.write_text(HOOK.format(folder=str(release / "pufferlib" / "environments")))
+        hook.write_text(HOOK.format(release=str(release.absolute())))
         paths = [str(hook.parent), *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         process = subprocess.Popen(

@@ -268,12 +268,13 @@ class RandomState:
 
 
 def try_import(module_path: str, package_name: str | None = None) -> ModuleType:
-    """Return the module with this path.
+    """Import the module with this path; return its package, ``dm_control`` for ``dm_control.suite``.
 
     Raises EnvironmentSetupError, with ``package_name``, if it cannot be imported; by default, the name is the path.
     """
     try:
-        return importlib.import_module(module_path)
+        importlib.import_module(module_path)
+        return importlib.import_module(module_path.partition(".")[0])
     except ImportError as error:
         raise EnvironmentSetupError(error, package_name or module_path) from error
 

@@ -263,7 +263,7 @@ def test_helper_functions() -> None:
     assert pufferlib.utils.format_bytes(1536 * 1024) == "1.50 MB"
     assert pufferlib.utils.is_multiagent(Team())
     assert not pufferlib.utils.is_multiagent(gymnasium.make("CartPole-v1"))
-    assert pufferlib.environments.try_import("os.path") is os.path
+    assert pufferlib.environments.try_import("os.path") is os
     with pytest.raises(pufferlib.EnvironmentSetupError, match="no_such_game"):
         pufferlib.environments.try_import("no_such_game")
     state = pufferlib.utils.RandomState(1)
