@@ -54,7 +54,8 @@ CASES = [(name, kwargs) for name in NAMES for kwargs in [{}, *CONFIGURATIONS.get
 COMPARED = {"loops": (5, 150), "fibres": (7, 40), "device": (9, 150)}  # how many environments and steps
 DEAR = ("economy/covid",)  # whose references take a millisecond a step
 COLUMNS = ("observations", "rewards", "terminations", "truncations", "masks")
-UNFINISHED = ("classic/acrobot", "classic/mountain_car", "economy/covid")  # by default, in so few steps; their own tests finish episodes
+# By default, in so few steps; their own tests finish episodes.
+UNFINISHED = ("classic/acrobot", "classic/mountain_car", "economy/covid")
 
 
 def played(cases: list[tuple[Any, ...]], *names: str) -> pytest.MarkDecorator:
