@@ -32,6 +32,7 @@ LATER = (
     ("checkpoint_minutes", 1.0),
     ("learner", "torch"),
     ("fair", "weights"),
+    ("compile", False),
 )  # settings that are newer than stored results; with these values they change nothing, but for fair on a pool
 
 
