@@ -6,6 +6,7 @@ docs/environments.md is the table of these cases; ``python tests/environments/te
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,6 @@ import numpy as np
 import pytest
 from comparison import compare, global_generators
 from gymnasium import spaces
-from matrix import covering
 from oracles import Tape
 from pettingzoo import AECEnv
 from pettingzoo.test.example_envs import (
@@ -48,7 +48,7 @@ BACKENDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashable, so that pytest can group tests by cases
 class Case:
     """One environment of this page, and what it is here for."""
 
@@ -225,8 +225,17 @@ CASES = [
 ]
 
 
-SHORT = [pytest.param((case, case.short), id=str(case)) for case in CASES]
-LONG = [pytest.param((case, NUM_STEPS), id=f"{case}, {NUM_STEPS} steps", marks=pytest.mark.long) for case in CASES]
+# A case takes turns with one backend in the short form, and with all of them in the long one, whose steps begin as the
+# short form's do.
+SHORT = [
+    pytest.param(backend, (case, case.short), id=f"{case}-{backend}")
+    for case, backend in zip(CASES, itertools.cycle(BACKENDS), strict=False)
+]
+LONG = [
+    pytest.param(backend, (case, NUM_STEPS), id=f"{case}, {NUM_STEPS} steps-{backend}", marks=pytest.mark.long)
+    for case in CASES
+    for backend in BACKENDS
+]
 
 
 class Played(NamedTuple):
@@ -240,7 +249,7 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(request: pytest.FixtureRequest) -> Iterator[Played]:
-    """The three backends share it."""
+    """The three backends share it: they follow one another, as pytest groups tests by the last of their arguments."""
     case, num_steps = request.param
     seeds = Seeds(SEED, NUM_ENVS)
     tapes = [Tape(case.raw(), seeds[env_id], case.wrap_kwargs.get("max_agents")) for env_id in range(NUM_ENVS)]
@@ -253,9 +262,9 @@ def played(request: pytest.FixtureRequest) -> Iterator[Played]:
 
 
 @pytest.mark.slow
-@covering({"played": [*SHORT, *LONG], "backend": [*BACKENDS]}, indirect=["played"])
+@pytest.mark.parametrize(("backend", "played"), [*SHORT, *LONG], indirect=["played"], scope="module")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*render_mode", "ignore:.*[Ii]llegal")
-def test_rows_equal_what_the_raw_env_says(played: Played, backend: str) -> None:
+def test_rows_equal_what_the_raw_env_says(backend: str, played: Played) -> None:
     case, tapes, num_steps, num_moments = played
     part = 4 if case.slow and backend != "serial" and num_steps == NUM_STEPS else 1
     before = global_generators()
