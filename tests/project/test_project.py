@@ -85,7 +85,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     # Of the compiled modules one is enough: it is their building that takes time.
-    left_out = shutil.ignore_patterns("__pycache__", "*.so", "fast_path.pyx", "ring.pyx", "step_loop.pyx")
+    others = (path.name for path in (ROOT / "pufferlib/_native").glob("*.pyx") if path.stem != "pack")
+    left_out = shutil.ignore_patterns("__pycache__", "*.so", *others)
     for name in ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "tests"):
         shutil.copytree(ROOT / name, source / name, ignore=left_out)
     options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
