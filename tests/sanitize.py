@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 COMPILER = os.environ.get("CC", "cc").split()
 LEFT_OUT = (".*", "*.so", "__pycache__", "build", "dist", "*.egg-info", ".venv*", "results")
+TRANSLATED = "build/cython"  # as in setup.py
 # Those of gcc that find what C leaves undefined; float-cast-overflow is not one of "undefined".
 CHECKS = "-fsanitize=address,undefined,float-cast-overflow"
 FLAGS = f"-O0 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all {CHECKS}"
@@ -50,10 +51,15 @@ def libraries() -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Copy the tree into a folder and build its compiled path there, sanitized; return the copy."""
+    """Copy the tree into a folder and build its compiled path there, sanitized; return the copy.
+
+    Cython translates again only what has changed since it was translated in the tree itself.
+    """
     libraries()
     tree = folder / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    if (ROOT / TRANSLATED).is_dir():
+        shutil.copytree(ROOT / TRANSLATED, tree / TRANSLATED)
     rebuild(tree)
     return tree
 
