@@ -14,6 +14,9 @@ CORE_TESTS := $(call files_of,action_values architecture by_agent compat_collisi
 	layout layout_actions layout_fit layout_kinds misuse native native_pack ocean_gymnasium odd_envs one_row philox \
 	population restarts squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls)
 
+# Of these, what both paths share: rules and draws of kernels' references, imports, and what scripts register.
+SHARED_TESTS := $(call files_of,architecture philox tag_continuous tag_grid transfer trigonometry)
+
 # What is about the compiled path alone.
 NATIVE_TESTS := $(call files_of,paths paths_hostile)
 
@@ -122,7 +125,7 @@ versions:  ## Run the tests of the core on the oldest and the newest supported v
 	@$(call core_tests,newest)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) -m "not long" $(CORE_TESTS) $(FUZZ_TESTS) \
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) -m "not long" $(filter-out $(SHARED_TESTS),$(CORE_TESTS)) $(FUZZ_TESTS) \
 		$(call files_of,sharing) $(ARGS)
 
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
