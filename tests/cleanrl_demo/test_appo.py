@@ -406,11 +406,12 @@ QUICK = dict(
     [
         ("ocean/squared", {"total_steps": 40_000}, 0.95),
         pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long),
-        pytest.param("CartPole-v1", {"total_steps": 60_000}, 300, marks=pytest.mark.long),
+        # Its episodes have up to 500 steps, and returns of 300 and 500 differ in 50 of them.
+        pytest.param("CartPole-v1", {"total_steps": 60_000, "eval_episodes": 50}, 300, marks=pytest.mark.long),
     ],
 )
 def test_learns_with_two_actors(over_ray, env, changes, bar):
-    result = train(Config(**settings(env, eval_episodes=200, **changes)))
+    result = train(Config(**settings(env, **{"eval_episodes": 200, **changes})))
     assert (result.mean_return if result.score is None else result.score) >= bar
 
 
@@ -472,7 +473,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("policy", "num_actors"),
-    [("lstm", 1), pytest.param("lstm", 2, marks=pytest.mark.long), pytest.param("mlp", 2, marks=pytest.mark.long)],
+    [("lstm", 1), pytest.param("mlp", 2, marks=pytest.mark.long)],
 )
 def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_not_stopped(
     over_ray, policy, num_actors, tmp_path, monkeypatch

@@ -356,7 +356,6 @@ def test_evaluates_continuous_actions_by_sampling():
         ("pool", 36_000, 5e-3),
         pytest.param("serial", 60_000, 2.5e-3, marks=pytest.mark.long),
         pytest.param("multiprocessing", 60_000, 2.5e-3, marks=pytest.mark.long),
-        pytest.param("pool", 60_000, 2.5e-3, marks=pytest.mark.long),
     ],
 )
 def test_solves_squared(backend, num_steps, learning_rate):

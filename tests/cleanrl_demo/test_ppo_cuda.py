@@ -338,7 +338,6 @@ def test_solves_squared_on_the_device(player: Player) -> None:
     ("game", "teams", "num_steps"),
     [
         ("tag/grid", ["tagger", "runner"], 200_000),
-        pytest.param("tag/grid", ["tagger", "runner"], 300_000, marks=pytest.mark.long),
         pytest.param("tag/continuous", ["tagger"], 300_000, marks=pytest.mark.long),
     ],
 )
