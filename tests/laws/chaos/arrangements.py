@@ -62,7 +62,7 @@ COPYING: Any = {"faults": 100, "repertoire": (*QUICK, *[Fault.DIE_IN_COPYING] * 
 SLOW: Any = {"deaths": 30, "faults": 40, "transitions": 30_000, "mean_s": 0.1}  # where a call takes a millisecond
 RAISING: Any = {"on_error": "raise", "transitions": 60_000}
 ARRANGEMENTS: dict[str, Arrangement] = {
-    "synchronous": Arrangement("in place", MP, 96, 2, 96, transitions=2_000_000, deaths=60, short=0.075),
+    "synchronous": Arrangement("in place", MP, 96, 2, 96, transitions=2_000_000, deaths=60, short=0.03),
     "synchronous, infos": Arrangement("single", MP, 15, 3, 15, mode="same_step", transitions=300_000, short=0.1),
     "synchronous, nested": Arrangement("nested", MP, 7, 3, 7, mode="disabled", deaths=40, short=0.1),
     "synchronous, wide": Arrangement("wide", MP, 6, 3, 6, transitions=15_000, deaths=30),
@@ -70,7 +70,7 @@ ARRANGEMENTS: dict[str, Arrangement] = {
     "ordered": Arrangement("in place", MP, 24, 3, 8, transitions=700_000, deaths=50),
     "ordered, agents": Arrangement("zoo", MP, 9, 2, 3, mode="same_step", transitions=150_000, deaths=50, short=0.1),
     "ordered, infos": Arrangement("single", MP, 10, 4, 4, mode="disabled", deaths=40),
-    "pool": Arrangement("in place", POOL, 64, 4, 16, transitions=1_000_000, deaths=80, short=0.15),
+    "pool": Arrangement("in place", POOL, 64, 4, 16, transitions=1_000_000, deaths=80, short=0.06),
     "pool, wide": Arrangement("wide", POOL, 6, 3, 2, transitions=20_000, deaths=100, mean_s=0.015, **COPYING),
     "pool, infos": Arrangement("single", POOL, 12, 3, 4, mode="disabled", transitions=150_000, deaths=50, short=0.15),
     "pool, nested": Arrangement("nested", POOL, 9, 2, 4, mode="same_step", transitions=100_000, deaths=50),
