@@ -4,9 +4,9 @@
 
 Trainers: ``ppo``; ``ppo_lstm`` (recurrent policies); ``ppo_selfplay`` (against the current policy and its past
 versions); ``dqn`` (off-policy); ``sac`` and ``td3`` (off-policy, continuous actions); ``qmix`` (off-policy, agents
-of a team) and ``maddpg`` (off-policy, critics that see all agents); ``appo_ray`` (actors on many machines; also needs
-the extra ``ray``); ``ppo_cuda`` and ``a2c_cuda`` (everything stays on the device); ``ppo_fused`` (kernels and a
-compiled learner, on the CPU). The code that they share is in ``pufferlib.training``.
+of a team) and ``maddpg`` (off-policy, critics that see all agents); ``appo_ray`` and ``dqn_ray`` (actors on many
+machines; also need the extra ``ray``); ``ppo_cuda`` and ``a2c_cuda`` (everything stays on the device);
+``ppo_fused`` (kernels and a compiled learner, on the CPU). The code that they share is in ``pufferlib.training``.
 All trainers run with NumPy and torch alone, and use the other packages of the extra ``train`` if they are installed:
 tensorboard for curves, rich for a dashboard, tyro for the help.
 

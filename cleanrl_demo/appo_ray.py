@@ -3,6 +3,8 @@
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 4                   # Ray on this machine
     python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a running cluster
 
+docs/appo.md lists the settings that make it A3C.
+
 Each actor has its own environments (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
 each environment, and puts this rollout, with one sequence of rows per agent, in Ray's object store. The learner, in
 this process, receives references to rollouts and trains on the first ``rollouts_per_update`` to arrive. It then puts
@@ -80,7 +82,11 @@ class Config(FleetConfig):
     """V-trace's bound on an action's weight; it determines which policy's values are learnt"""
     c_bar: float = 1.0
     """V-trace's bound on the weights of later actions; it determines how fast values are learnt"""
+    vtrace: bool = True
+    """correct for lag by V-trace; False: estimate advantages as if the current policy had played, as in A3C"""
     clip: float = 0.2
+    normalize_advantages: bool = True
+    """shift and scale the advantages of a minibatch to mean 0 and standard deviation 1"""
     advantage_floor: float = 0.1
     """minimum of the standard deviation by which advantages are divided"""
     entropy_coefficient: float = 0.01
@@ -259,6 +265,8 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
         values = values.view_as(log_probs)
     log_ratios = (log_probs - lines.log_probs).cpu().numpy()
     importance = float(np.exp(np.minimum(log_ratios[host.masks], 0)).mean())
+    if not config.vtrace:
+        log_ratios = np.zeros_like(log_ratios)
     transitions = (host.rewards, values.cpu().numpy(), host.terminations, host.truncations, host.masks)
     bounds = (config.gamma, config.gae_lambda, config.rho_bar, config.c_bar)
     corrections, advantages = map(torch.from_numpy, vtrace(log_ratios, *transitions, *bounds))
@@ -284,8 +292,10 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
             newlogprob, entropy = newlogprob[mb_masks], distribution.entropy()[mb_masks]
             logratio = newlogprob - old_log_probs[mb_masks]
             ratio = logratio.exp()
-            std, mean = torch.std_mean(mb_advantages[mb_masks], correction=0)
-            mb_advantages = (mb_advantages[mb_masks] - mean) / std.clamp(min=config.advantage_floor)
+            mb_advantages = mb_advantages[mb_masks]
+            if config.normalize_advantages:
+                std, mean = torch.std_mean(mb_advantages, correction=0)
+                mb_advantages = (mb_advantages - mean) / std.clamp(min=config.advantage_floor)
             clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
             if config.loss == "impala":
                 pg_loss = -mb_advantages * newlogprob  # (rows,), as are the other losses

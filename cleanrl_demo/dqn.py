@@ -15,7 +15,7 @@ et al., arXiv:1509.06461 (double DQN); Schaul et al., arXiv:1511.05952 (draws by
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -274,6 +274,34 @@ def update(learner: Learner, config: Config) -> Tensor:
     return torch.stack([loss.detach(), old_val.detach().mean()])
 
 
+def epsilon_at(config: Config, num_steps: int) -> float:
+    """Return the share of random actions after a number of steps."""
+    falling = min(1.0, num_steps / (config.exploration_fraction * config.total_steps))
+    return config.start_epsilon + falling * (config.end_epsilon - config.start_epsilon)
+
+
+def due_updates(learner: Learner, config: Config) -> list[Tensor]:
+    """Take the updates that are due after ``num_steps`` steps; return the results of each ``update``."""
+    replay, metrics = learner.replay, list[Tensor]()
+    lrnow = rate_at("linear", config.learning_rate, learner.num_steps, config.total_steps)
+    learner.optimizer.param_groups[0]["lr"] = lrnow
+    begun = len(replay) > 0 and replay.num_steps >= min(config.learning_starts, replay.capacity)
+    if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
+        learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
+    while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
+        metrics.append(update(learner, config))
+        learner.num_updates += 1
+    return metrics
+
+
+def charts(learner: Learner, metrics: Sequence[Tensor]) -> dict[str, float]:
+    """Return scalars to report, keyed by TensorBoard name. metrics: the results of the latest updates, if any."""
+    scalars = {"charts/learning_rate": learner.optimizer.param_groups[0]["lr"]}
+    if metrics:
+        scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(list(metrics)).mean(0).tolist()
+    return scalars
+
+
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Alternate between playing and learning until ``total_steps`` transitions have been added to the buffer."""
     vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
@@ -287,8 +315,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             host = vec.host_batch
             assert host is not None
             report.phase("inference")
-            falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
-            epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
+            epsilon = epsilon_at(config, learner.num_steps)
             observations = frames(batch.observations, batch.agent_ids, batch.masks)
             discrete_actions = policy.choose(observations, learner.actor.mask(observations), epsilon, generator)
             session.film()
@@ -300,20 +327,10 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             report.infos(batch.infos)
 
             report.phase("learning")
-            lrnow = rate_at("linear", config.learning_rate, learner.num_steps, config.total_steps)
-            learner.optimizer.param_groups[0]["lr"] = lrnow
-            begun = len(replay) > 0 and replay.num_steps >= min(config.learning_starts, replay.capacity)
-            if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
-                learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
-            while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
-                metrics.append(update(learner, config))
-                learner.num_updates += 1
+            metrics += due_updates(learner, config)
             if learner.num_steps // STEPS_PER_REPORT > reported or learner.num_steps >= last_step:
                 reported = learner.num_steps // STEPS_PER_REPORT
-                scalars = {"charts/epsilon": epsilon, "charts/learning_rate": lrnow}
-                if metrics:
-                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(metrics).mean(0).tolist()
-                report.update(learner.num_steps, scalars)
+                report.update(learner.num_steps, {"charts/epsilon": epsilon, **charts(learner, metrics)})
                 metrics.clear()
             report.phase("environments")
         replay.end()

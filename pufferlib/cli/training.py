@@ -19,7 +19,7 @@ __all__ = ["evaluate", "plot", "train"]
 
 ALGORITHMS = (
     *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix", "maddpg"),
-    *("ppo_cuda", "a2c_cuda", "ppo_fused", "appo_ray"),
+    *("ppo_cuda", "a2c_cuda", "ppo_fused", "appo_ray", "dqn_ray"),
 )
 
 

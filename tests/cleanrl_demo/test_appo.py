@@ -1,4 +1,4 @@
-"""Training over Ray: V-trace by its definition, rollouts as they were played, actors that die, and that it learns."""
+"""Training over Ray, on policy and off: V-trace by its definition, rollouts as played, actors that die, learning."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +25,10 @@ import torch
 from counting_envs import Counting, Fragile, Marked
 from programs import running
 
-from cleanrl_demo import appo_ray, ppo
+from cleanrl_demo import appo_ray, dqn_ray, ppo
 from cleanrl_demo.appo_ray import Config, PolicyActor, train, vtrace
 from pufferlib.errors import PlanError, PlatformError, WorkerError
-from pufferlib.models import Actor, Origin
+from pufferlib.models import Origin
 from pufferlib.training import rollout_actor
 from pufferlib.training.fleet import Fleet, RolloutReport
 from pufferlib.training.lines import Lines, joined
@@ -122,16 +123,17 @@ def test_what_will_not_be_done_again_counts_for_nothing_and_what_is_likelier_no_
 # ---------------------------------------------------------------------------------------------------------- rollouts
 
 
-def alone(monkeypatch, config, env, index=0):
+def alone(monkeypatch, config, env, index=0, kind=PolicyActor):
     """A rollout actor in this process, and what makes weights a reference that it fetches."""
     fetched = []
     ray = SimpleNamespace(get=lambda weights: fetched.append(1) or weights)
     monkeypatch.setattr(rollout_actor, "ray_module", lambda: ray)
     monkeypatch.setattr(rollout_actor, "node_name", lambda: "here")
-    actor = PolicyActor(index, rollout_actor.packed(config, env, Origin(config.policy)))
+    origin = Origin(*config.made_as())
+    actor = kind(index, rollout_actor.packed(config, env, origin))
     with environments(config, env) as vec:
         torch.manual_seed(1)
-        policy = Actor(config.policy, vec.observation_layout, vec.single_action_space)
+        policy = origin.actor(vec.observation_layout, vec.single_action_space)
     weights = {name: part.numpy() for name, part in policy.policy.state_dict().items()}
     return actor, policy, [weights], fetched
 
@@ -189,6 +191,101 @@ def test_rollouts_of_unequal_length_lie_side_by_side():
     assert both.observations.shape == (4, 4, 2) and both.states[0][:, 0].tolist() == [1, 1, 1, 2]
     assert both.masks.tolist() == [[True] * 4] * 2 + [[False, False, False, True]] * 2
     assert both.rewards[:, 3].tolist() == [2] * 4 and both.rewards[2:, :3].sum() == 0
+
+
+# --------------------------------------------------------------------------------------------------------------- A3C
+
+# One rollout of each environment an update, n-step returns, and neither a correction for lag nor a clipped loss.
+A3C: dict[str, Any] = dict(
+    loss="impala", vtrace=False, normalize_advantages=False, rollouts_per_update=1, num_epochs=1, num_minibatches=1,
+    gae_lambda=1.0, value_coefficient=1.0,
+)  # fmt: skip
+
+
+def test_without_correction_and_clip_an_update_has_a3cs_gradient(monkeypatch):
+    """Also where the policy has changed since a rollout was played: A3C does not look at the difference."""
+    config = Config(**A3C, num_envs=3, rollout_length=9, gamma=0.9, learning_rate=0.0, max_grad_norm=1e9, device="cpu")
+    actor, _, weights, _ = alone(monkeypatch, config, Counting)
+    actor.play(7, 5, weights)
+    lines = actor.play(7, 5, weights)[1]
+    with environments(config, Counting) as vec:
+        learner = appo_ray.make_learner(vec, Origin(config.policy), config)
+    (flat,) = learner.optimizer.param_groups[0]["params"]
+    torch.manual_seed(2)
+    with torch.no_grad():
+        flat += 0.3 * torch.randn_like(flat)  # another policy than the one that played
+    importance = appo_ray.update(learner, [lines], config)["losses/importance"]
+    assert importance < 0.9  # it is measured, and not used
+    gradient = flat.grad.clone()
+    on = joined([lines]).on("cpu")
+    distribution, values = appo_ray.outlook(learner.actor, on.observations, on.states, on.starts)
+    actions = on.discrete_actions.flatten(0, 1), on.continuous_actions.flatten(0, 1)
+    log_probs, entropy = (part.view_as(on.masks) for part in (distribution.log_prob(*actions), distribution.entropy()))
+    values = values.view_as(on.masks)
+    losses = []
+    for agent in range(on.masks.shape[1]):
+        for step in reversed(range(len(on.masks))):
+            if not on.masks[step, agent]:
+                aim = values[step, agent].detach()  # of the last observation, at the rollout's end
+                continue
+            if on.terminations[step, agent]:
+                aim = torch.tensor(0.0)
+            elif on.truncations[step, agent]:
+                aim = values[step + 1, agent].detach()
+            aim = on.rewards[step, agent] + 0.9 * aim
+            error = aim - values[step, agent]
+            loss = -log_probs[step, agent] * error.detach() + 0.5 * error.square()
+            losses.append(loss - config.entropy_coefficient * entropy[step, agent])
+    flat.grad.zero_()
+    torch.stack(losses).mean().backward()
+    assert len(losses) > 30 and on.terminations[on.masks].any() and on.truncations[on.masks].any()
+    assert (gradient - flat.grad).abs().max() <= 1e-5 * flat.grad.abs().max()
+    appo_ray.update(learner, [lines], replace(config, vtrace=True))
+    assert (flat.grad - gradient).abs().max() > 0.01 * gradient.abs().max()
+
+
+# --------------------------------------------------------------------------------------------------------------- DQN
+
+
+@pytest.mark.parametrize(("n_step", "backend", "num_envs", "batch_size"), [(1, "serial", 3, 3), (3, "pool", 4, 2)])
+def test_the_learner_stores_the_transitions_that_actors_played(monkeypatch, n_step, backend, num_envs, batch_size):
+    """An agent observes (episode, agent, time), and is paid its time; every second episode is truncated."""
+    config = dqn_ray.Config(
+        backend=backend, num_envs=num_envs, batch_size=batch_size, num_workers=2, rollout_length=9, n_step=n_step,
+        gamma=0.5,
+    )  # fmt: skip
+    actor, _, weights, _ = alone(monkeypatch, config, Counting, kind=dqn_ray.EpsilonGreedyActor)
+    with environments(config, Counting) as vec:
+        learner = dqn_ray.Learner(vec, Origin(*config.made_as()), config)
+    replay, num_steps = learner.replay, 0
+    for _ in range(4):
+        report, lines = actor.play(7, 5, weights)
+        assert dqn_ray.add(replay, lines) == report.num_steps
+        num_steps += report.num_steps
+    assert num_steps > 4 * 8 * num_envs and replay.num_added == replay.num_steps == num_steps
+    columns = (column[:num_steps] for column in replay.columns)
+    for observation, action, reward, terminated, after, discount in zip(*columns, strict=True):
+        (episode, agent, time), span = observation.tolist(), int(after[2] - observation[2])
+        assert after.tolist() == [episode, agent, time + span] and 1 <= span <= n_step
+        assert float(reward) == pytest.approx(sum(0.5**k * (time + k + 1) for k in range(span)))
+        assert float(discount) == pytest.approx(0.5**span) and 0 <= action < 4
+        assert not terminated or episode % 2 == 1
+    assert replay.columns.terminations.sum() > 10
+    assert replay.columns.discounts[:num_steps].min() == 0.5**n_step
+    actor.close()
+
+
+def test_epsilon_is_pushed_with_the_weights(monkeypatch):
+    config = dqn_ray.Config(num_envs=8, rollout_length=8)
+    actor, learning, weights, _ = alone(monkeypatch, config, Counting, kind=dqn_ray.EpsilonGreedyActor)
+    at_random = actor.play(7, 5, weights)[1]
+    assert set(at_random.discrete_actions.flatten()) == set(range(4))
+    weights[0]["epsilon"] = np.zeros((), np.float32)
+    actor.play(7, 6, weights)  # it begins with actions of the version before
+    lines = actor.play(7, 6, weights)[1]
+    best = learning(torch.from_numpy(lines.observations).flatten(0, 1))[0].mode()[0].view(lines.masks.shape).numpy()
+    assert (lines.discrete_actions[..., 0] == best)[lines.masks].all()
+    actor.close()
 
 
 # --------------------------------------------------------------------------------------------------------- the fleet
@@ -404,15 +501,40 @@ QUICK = dict(
 @pytest.mark.parametrize(
     ("env", "changes", "bar"),
     [
-        ("ocean/squared", {"total_steps": 40_000}, 0.95),
-        pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long),
+        pytest.param("ocean/squared", {"total_steps": 40_000}, 0.95, id="ocean/squared"),
+        pytest.param(
+            "ocean/squared",
+            {**A3C, "total_steps": 60_000, "rollout_length": 8},
+            0.7,
+            marks=pytest.mark.long,
+            id="a3c",
+        ),
+        pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long, id="ocean/memory"),
         # Its episodes have up to 500 steps, and returns of 300 and 500 differ in 50 of them.
-        pytest.param("CartPole-v1", {"total_steps": 60_000, "eval_episodes": 50}, 300, marks=pytest.mark.long),
+        pytest.param(
+            "CartPole-v1",
+            {"total_steps": 60_000, "eval_episodes": 50},
+            300,
+            marks=pytest.mark.long,
+            id="CartPole-v1",
+        ),
     ],
 )
 def test_learns_with_two_actors(over_ray, env, changes, bar):
     result = train(Config(**settings(env, **{"eval_episodes": 200, **changes})))
     assert (result.mean_return if result.score is None else result.score) >= bar
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_dqn_learns_with_two_actors(over_ray):
+    config = dqn_ray.Config(
+        env="ocean/squared", num_envs=8, total_steps=40_000, learning_starts=500, steps_per_update=4, target_period=50,
+        learning_rate=3e-3, exploration_fraction=0.5, policy_kwargs={"hidden_size": 64}, eval_episodes=200, runs=None,
+    )  # fmt: skip
+    result = dqn_ray.train(config)
+    assert result.score is not None and result.score >= 0.8
 
 
 @pytest.mark.slow

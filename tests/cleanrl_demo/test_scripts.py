@@ -38,7 +38,9 @@ FLAGS = {
     "a2c_cuda": "--env ocean/squared --device host --num-envs auto --env-kwargs distance 2 --total-steps 200",
     "ppo_fused": "--device host --num-envs 8 --rollout-length 8 --total-steps 200",
     "appo_ray": "--num-actors 1 --num-envs 4 --rollout-length 8 --total-steps 200",
+    "dqn_ray": "--num-actors 1 --num-envs 4 --rollout-length 8 --total-steps 300 --learning-starts 100",
 }
+OVER_RAY = ("appo_ray", "dqn_ray")
 MAIN = """
 import importlib.util, json, runpy, sys
 
@@ -75,8 +77,8 @@ def run_scripts(
 
 @pytest.mark.slow
 def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
-    configs = run_scripts(tmp_path, [name for name in FLAGS if name != "appo_ray"])
-    assert configs.keys() == FLAGS.keys() - {"appo_ray"}
+    configs = run_scripts(tmp_path, [name for name in FLAGS if name not in OVER_RAY])
+    assert configs.keys() == FLAGS.keys() - set(OVER_RAY)
     assert configs["ppo"]["num_envs"] == 4 and configs["ppo"]["num_workers"] == 2
     assert configs["dqn"]["keep_buffer"] is False and configs["dqn"]["policy_kwargs"] == {"hidden_size": 16}
     assert configs["sac"]["keep_buffer"] is False and configs["td3"]["num_critics"] == 1
@@ -87,13 +89,13 @@ def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_appo_needs_ray_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appo_and_dqn_need_ray_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "")
     installed = find_spec("ray")
     assert installed is not None and installed.submodule_search_locations is not None
     ray = installed.submodule_search_locations[0]
-    configs = run_scripts(tmp_path, ["appo_ray"], RAY, (".", *(f"{ray}/{folder}" for folder in CARRIED)))
-    assert configs["appo_ray"]["num_actors"] == 1
+    configs = run_scripts(tmp_path, list(OVER_RAY), RAY, (".", *(f"{ray}/{folder}" for folder in CARRIED)))
+    assert configs["appo_ray"]["num_actors"] == configs["dqn_ray"]["num_actors"] == 1
 
 
 def test_each_script_is_short_and_stands_in_the_order_of_cleanrl() -> None:

@@ -28,7 +28,7 @@ RECORD = Path(__file__).with_name("public_surface.txt")
 WRITE = "python -m tests.project.test_public_surface --write"
 TRAINERS = (
     *("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "sac", "td3", "qmix", "maddpg"),
-    *("appo_ray", "ppo_cuda", "a2c_cuda", "ppo_fused"),
+    *("appo_ray", "dqn_ray", "ppo_cuda", "a2c_cuda", "ppo_fused"),
 )
 PLANS = ("pufferlib/tuning/plans.py", "pufferlib/plans.py")  # the second is that of older sources
 LEAGUE = {"": "Settings", "stop.": "Stop", "evaluation.": "Evaluation", "workers.": "Workers"}
