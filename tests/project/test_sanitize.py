@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import sanitize
-from matrix import covering
 
 try:
     sanitize.libraries()
@@ -97,7 +96,8 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(300)
-@covering({"fault": [*FAULTS], "process": ["parent", "worker"]})
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("process", ["parent", "worker"])
 def test_faults_are_noticed(fault: str, process: str, faulty: Path) -> None:
     """Also where nobody asks how the process that had one has ended."""
     program = PACK + (IN_A_WORKER if process == "worker" else "") + FAULTS[fault][2]
