@@ -385,7 +385,7 @@ def test_the_demo_trainer_passes_bandit(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tasks.demo_settings("ocean/bandit")
-    monkeypatch.setattr(tasks, "demo_settings", lambda env: {**settings, "total_steps": 20_000})
+    monkeypatch.setattr(tasks, "demo_settings", lambda env: {**settings, "total_steps": 8_000})
     assert main(["ocean", "--env", "bandit", "--backend", "serial"]) == 0
     match = re.search(
         r"^ocean/bandit  score (\S+), chance 0.250, bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE
