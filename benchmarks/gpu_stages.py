@@ -53,6 +53,7 @@ TESTS = tuple(
         *("planner", "tensors", "tag_continuous", "same_program", "crowds"),
     )
 )
+ON_HOST = ("tag/grid:10x5", "tag/continuous:10x20")  # cases that speed and train play there, to see that they run
 TOOLS = ("memcheck", "racecheck", "synccheck")
 FAULT = 9  # the exit status of compute-sanitizer when it finds a fault
 # Messages of tools that a machine denies access to the device's counters or its debugger.
@@ -170,8 +171,12 @@ def versions(run: Run, limit_s: float) -> Outcome:
 
 
 def check(run: Run, limit_s: float) -> Outcome:
-    """Run the short form of the tests marked gpu; on the host, those that can run there."""
+    """Run the short form of the tests marked gpu; on the host, each that can run there with its first arguments.
+
+    There they play what `make test` plays with all arguments.
+    """
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
+    options += ["--first-arguments"] if run.device == "host" else []
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
     single_threaded = replace(
         run, env={**run.env, "OMP_NUM_THREADS": "1"}
@@ -250,7 +255,7 @@ def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
         "--out",
         str(run.out / file),
     ]
-    options += ["--short"] if run.device == "host" else []
+    options += ["--short", "--cases", *ON_HOST] if run.device == "host" else []
     begun = len(lines_of(run.lines))
     ended = outcome_of(*run.python("-m", module, *options, limit_s=limit_s))
     num_figures = sum("median" in line for line in lines_of(run.lines)[begun:])
@@ -347,6 +352,7 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def pytest_addoption(parser: Any) -> None:
     parser.addoption("--lines", type=Path, help="a file that gets a line of JSON for each test")
+    parser.addoption("--first-arguments", action="store_true", help="run parametrized tests with these alone")
     parser.addini("timeout", "seconds that a test may take; pytest-timeout, whose option it is, is not loaded")
 
 
@@ -354,14 +360,21 @@ def pytest_configure(config: Any) -> None:
     # Without this a package of that name elsewhere on the path would hide ours, which has no __init__.py.
     tests = sys.modules.setdefault("tests", types.ModuleType("tests"))
     tests.__path__ = [str(ROOT / "tests")]
-    config.pluginmanager.register(Reporter(config.getoption("--lines")))
+    config.pluginmanager.register(Reporter(config.getoption("--lines"), config.getoption("--first-arguments")))
 
 
 class Reporter:
-    """A pytest plugin that writes each test's outcome as it ends."""
+    """A pytest plugin that writes each test's outcome as it ends; first_arguments: of parametrized tests run one."""
 
-    def __init__(self, lines: Path | None) -> None:
-        self.lines = lines
+    def __init__(self, lines: Path | None, first_arguments: bool) -> None:
+        self.lines, self.first_arguments = lines, first_arguments
+
+    def pytest_collection_finish(self, session: Any) -> None:  # after -m has left out what it does
+        if self.first_arguments:
+            first: dict[str, Any] = {}
+            for item in session.items:
+                first.setdefault(item.nodeid.partition("[")[0], item)
+            session.items[:] = first.values()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" or report.outcome != "passed":
