@@ -96,14 +96,14 @@ def add(replay: ReplayBuffer, lines: Lines) -> int:
     """Add the transitions of a rollout to a buffer for as many agents; return the number of steps."""
     num_steps, ids = 0, np.arange(lines.masks.shape[1])
     nothing = np.zeros(len(ids), np.bool_)
-    outcomes: tuple[np.ndarray, ...] = (np.zeros(len(ids), np.float32), nothing, nothing, nothing)
+    previous: tuple[np.ndarray, ...] = (np.zeros(len(ids), np.float32), nothing, nothing, nothing)
     columns = (lines.rewards, lines.terminations, lines.truncations, lines.masks)
     for row, observations in enumerate(lines.observations):
-        rewards, terminations, truncations, masks = outcomes  # of the actions of the row before
+        rewards, terminations, truncations, masks = previous  # outcomes of the actions of the row before
         arrays = (observations, rewards, terminations, truncations, ids, ids, masks)
         batch = pufferlib.Batch.of(arrays, Infos([], ids, 1))
         num_steps += replay.add(batch, observations, lines.discrete_actions[row, :, 0], rewards, terminations)
-        outcomes = tuple(column[row] for column in columns)
+        previous = tuple(column[row] for column in columns)
     replay.end()  # the agents' last rows, whose actions have no outcome yet, come again in the next rollout
     return num_steps
 

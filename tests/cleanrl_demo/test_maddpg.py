@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from counting_envs import Counting, require_counted
 from gymnasium import spaces
+from masked_games import Barred
 
 import pufferlib
 from cleanrl_demo import maddpg, td3
@@ -18,6 +21,7 @@ from pufferlib.models import Origin, load_policy
 from pufferlib.models.agent_networks import AgentLayers
 from pufferlib.models.mixers import TeamState
 from pufferlib.models.team_critics import AttentionCritic, CentralCritic, OwnCritic
+from pufferlib.training import TeamReplay
 from pufferlib.training.replay_buffer import Transitions
 from pufferlib.training.team_replay import Sequences
 
@@ -224,7 +228,99 @@ def assert_same_gradients(layers: AgentLayers, network: Any) -> None:
             assert (gradient - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
+# ------------------------------------------------------------------------------------------------------------ updates
+
+
+def learner_of(config: maddpg.Config, env: Any) -> maddpg.Learner:
+    """Return a learner whose buffer has some steps of the target's play, and whose target networks are others."""
+    with pufferlib.make(env, num_envs=4, as_torch=True) as vec:
+        torch.manual_seed(1)
+        learner = maddpg.Learner(vec, Origin(*config.made_as()), config)
+        vec.async_reset(seed=1)
+        for _ in range(20):
+            batch = vec.recv()
+            discrete, continuous = maddpg.choose(learner, batch.observations, True, 0.1)
+            vec.send(learner.actor.decisions.actions(discrete, continuous))
+            host, actions = vec.host_batch, discrete[:, 0] if learner.policy.is_discrete else continuous
+            learner.replay.add(host, host.observations, actions.numpy(), host.rewards, host.terminations)
+    with torch.no_grad():
+        for weights in learner.target_weights:
+            weights.add_(0.1 * torch.randn_like(weights))
+    return learner
+
+
+def test_actors_and_targets_follow_every_second_update():
+    config = maddpg.Config(**QUICK, policy_frequency=2, tau=0.25)
+    learner = learner_of(config, "ocean/multiagent")
+    trained = (learner.actor_weights, learner.qf_weights)
+    for num_updates in range(4):
+        learner.num_updates = num_updates
+        before, targets = ([part.detach().clone() for part in parts] for parts in (trained, learner.target_weights))
+        maddpg.update(learner, config)
+        follows = num_updates % 2 == 1
+        assert torch.equal(learner.actor_weights, before[0]) != follows
+        assert not torch.equal(learner.qf_weights, before[1])
+        for weights, target, moved in zip(trained, targets, learner.target_weights, strict=True):
+            assert torch.allclose(moved, target.lerp(weights, 0.25) if follows else target, atol=1e-7)
+    for optimizer in learner.optimizers.values():
+        optimizer.param_groups[0]["lr"] = 0.0
+    state, gradients = learner.generator.get_state(), []
+    for _ in range(2):  # with targets that moved a little meanwhile; a sum would be twice as large
+        learner.generator.set_state(state)
+        maddpg.update(learner, replace(config, tau=1e-9, max_grad_norm=1e9))
+        gradients.append([weights.grad.clone() for weights in trained])
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).abs().max() < 0.01 * one.abs().max()
+
+
+@pytest.mark.parametrize("env", ["ocean/continuous", Barred], ids=["box", "discrete"])
+def test_targets_are_of_the_target_actors_actions(env, monkeypatch):
+    """Of a Box, with bounded noise within its bounds; of Discrete actions, without those that are then forbidden."""
+    seen, critic_loss = [], maddpg.critic_loss
+
+    def watched(networks, target, sampled, next_actions, gamma):
+        seen.append((sampled, next_actions))
+        return critic_loss(networks, target, sampled, next_actions, gamma)
+
+    monkeypatch.setattr(maddpg, "critic_loss", watched)
+    config = maddpg.Config(**QUICK, policy_noise=5.0, noise_clip=0.25, tau=1e-9)
+    learner = learner_of(config, env)
+    maddpg.update(learner, config)
+    ((sampled, next_actions),) = seen
+    outputs = learner.target.policy.outputs(sampled.observations[1])
+    if env is Barred:
+        mask = learner.mask(sampled.observations[1])
+        assert mask is not None and (next_actions[~mask] == 0).all() and (next_actions[mask] > 0).all()
+        assert not torch.equal(mask, learner.mask(sampled.observations[0]))
+        assert torch.allclose(next_actions.sum(2), torch.ones(mask.shape[:2]))
+        return
+    noise = next_actions - outputs.tanh()
+    inside = next_actions.abs() < 1
+    assert next_actions.abs().max() <= 1 and inside.any()
+    assert noise.abs().max() <= 0.25 + 1e-6 and noise[inside].abs().mean() > 0.2  # nearly all at its bounds
+    monkeypatch.setattr(learner.target.policy, "outputs", lambda observations: outputs.detach())
+    maddpg.update(learner, replace(config, policy_noise=0.0))
+    assert torch.allclose(seen[1][1], outputs.tanh(), atol=1e-6)
+
+
 # ----------------------------------------------------------------------------------------------------------- learning
+
+
+def test_the_buffer_has_what_was_played(monkeypatch):
+    """Rows are those of each agent in order, and truncations do not terminate."""
+    replays: list[TeamReplay] = []
+    monkeypatch.setattr(maddpg, "TeamReplay", lambda *args: replays.append(TeamReplay(*args)) or replays[0])
+    config = maddpg.Config(
+        num_envs=4, total_steps=400, learning_starts=100, steps_per_update=1e9, eval_episodes=1, runs=None
+    )
+    maddpg.train(config, Counting)
+    require_counted(replays[0])
+
+
+def test_actions_that_are_forbidden_are_not_played_at_random_either():
+    config = maddpg.Config(**{**QUICK, "total_steps": 600, "eval_episodes": 4})
+    result = maddpg.train(config, Barred)  # which refuses them
+    assert {episode.length for episode in result.episodes} == {4}
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from counting_envs import Counting, require_counted
 from gymnasium import spaces
-from team_games import TwoStep
+from masked_games import Barred
 
 import pufferlib
+from benchmarks.team_games import TwoStep
 from cleanrl_demo import qmix
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
 from pufferlib.models import Origin, load_policy
 from pufferlib.models.mixers import QMixer, TeamState, ValueSum
+from pufferlib.training import TeamReplay
 from pufferlib.training.team_replay import Sequences
 
 pytestmark = [pytest.mark.beside, pytest.mark.extras, pytest.mark.usefixtures("one_thread")]
@@ -140,8 +144,82 @@ def test_a_recurrent_network_learns_with_the_memory_that_it_played_with():
     expected = torch.stack([plain.outputs(rows, None, None)[0] for rows in observations])
     assert torch.allclose(plain.sequences(observations, torch.zeros(4, 0), starts), expected, atol=1e-6)
 
+    memory = torch.rand(3, 2, policy.hidden_size)
+    networks = qmix.Networks(policy, PLAIN, qmix.Config(mixer="iql", recurrent=True))
+    observations, starts = torch.rand(5, 3, 2, 2), torch.rand(5, 3, 2) < 0.3
+    sampled = Sequences(observations, *[torch.zeros(0)] * 4, starts, memory)
+    expected = policy.sequences(observations.flatten(1, 2), memory.flatten(0, 1), starts.flatten(1, 2))
+    assert torch.equal(networks.q_values(sampled), expected.view(5, 3, 2, 3))
+
+
+def learner_of(config: qmix.Config, env: Any = "ocean/multiagent") -> qmix.Learner:
+    """Return a learner whose buffer has some steps of random play, and whose target networks are others."""
+    with pufferlib.make(env, num_envs=4) as vec:
+        torch.manual_seed(1)
+        learner, rng = qmix.Learner(vec, Origin(*config.made_as()), config), np.random.default_rng(1)
+        vec.async_reset(seed=1)
+        for _ in range(12):
+            batch, actions = vec.recv(), rng.integers(0, 2, 8)
+            vec.send(actions)
+            learner.replay.add(batch, batch.observations, actions, batch.rewards, batch.terminations)
+    with torch.no_grad():
+        learner.target_weights.add_(torch.randn_like(learner.weights))
+    return learner
+
+
+def test_targets_are_copied_when_due_and_gradients_are_bounded_and_of_one_update():
+    config = qmix.Config(**{**QUICK, "target_period": 2}, max_grad_norm=1e-3)
+    learner = learner_of(config)
+    for num_updates in range(4):
+        learner.num_updates = num_updates
+        weights, target = learner.weights.detach().clone(), learner.target_weights.clone()
+        qmix.update(learner, config)
+        assert torch.equal(learner.target_weights, target if num_updates % 2 else weights)
+        assert not torch.equal(learner.weights, weights)
+        assert float(learner.weights.grad.norm()) == pytest.approx(1e-3, rel=1e-4)
+    learner.optimizer.param_groups[0]["lr"], state, gradients = 0.0, learner.generator.get_state(), []
+    for _ in range(2):
+        learner.generator.set_state(state)
+        qmix.update(learner, replace(config, max_grad_norm=1e9))
+        gradients.append(learner.weights.grad.clone())
+    assert torch.equal(*gradients)
+
 
 # ----------------------------------------------------------------------------------------------------------- learning
+
+
+@pytest.mark.parametrize("batch_size", [4, pytest.param(2, marks=pytest.mark.long)])
+def test_the_buffer_has_what_was_played_with_the_memory_before_it(batch_size, monkeypatch):
+    """Rows are those of each agent in order; truncations do not terminate; memories begin again with each episode."""
+    replays: list[TeamReplay] = []
+
+    def make_replay(*args: Any, **kwargs: Any) -> TeamReplay:
+        replays.append(TeamReplay(*args, **kwargs))
+        return replays[0]
+
+    monkeypatch.setattr(qmix, "TeamReplay", make_replay)
+    monkeypatch.setattr(qmix, "update", lambda learner, config: torch.zeros(2))
+    config = qmix.Config(
+        num_envs=4, batch_size=batch_size, total_steps=400, learning_starts=100, recurrent=True, sequence_length=3,
+        eval_episodes=1, runs=None, policy_kwargs={"hidden_size": 8},
+    )  # fmt: skip
+    policy = qmix.train(config, Counting).policy
+    require_counted(replays[0])
+    names = ("observations", "masks", "memory")
+    for env_id, num_rows in enumerate(replays[0].num_rows):
+        rows = [torch.from_numpy(replays[0].columns[name][env_id, :num_rows]) for name in names]
+        observations, masks, memories = rows
+        state = torch.zeros(2, 8)
+        for row in range(num_rows):
+            state = state * masks[row].unsqueeze(1)
+            assert torch.allclose(memories[row], state, atol=1e-6)
+            state = policy.outputs(observations[row], (state,), None)[1][0].detach()
+
+
+def test_actions_that_are_forbidden_are_not_played_at_random_either():
+    config = qmix.Config(**{**QUICK, "total_steps": 400, "eval_episodes": 4})
+    result = qmix.train(config, Barred)  # which refuses them
+    assert {episode.length for episode in result.episodes} == {4}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Environments that tests of training over Ray send to actors, which import this file and not the tests."""
+"""Environments whose observations say where they belong; actors over Ray import this file, and not the tests."""
 
 from __future__ import annotations
 
@@ -49,3 +49,19 @@ class Fragile(Counting):
         if self.num_episodes == 3:
             raise OSError("the emulator caught fire")
         return super().step(actions)
+
+
+def require_counted(replay: Any) -> None:
+    """Raise AssertionError unless a TeamReplay that never wrapped has the steps of Counting environments."""
+    num_ends = np.zeros(2, np.int64)  # by truncation, by termination
+    for env_id, num_rows in enumerate(replay.num_rows):
+        columns = {name: column[env_id, :num_rows] for name, column in replay.columns.items()}
+        for row, agent in zip(*columns["masks"].nonzero(), strict=True):
+            (episode, _, time), after = columns["observations"][row - 1, agent], columns["observations"][row, agent]
+            assert after.tolist() == [episode, agent, time + 1] and columns["rewards"][row, agent] == time + 1
+            ended = row + 1 < num_rows and not columns["masks"][row + 1, agent]
+            assert columns["terminations"][row, agent] <= (ended and episode % 2 == 1)
+            num_ends[int(episode) % 2] += ended
+            if ended and episode % 2 == 1:
+                assert columns["terminations"][row, agent]
+    assert (num_ends > 3).all()

@@ -96,6 +96,36 @@ def test_sequences_begin_with_a_transition_wherever_there_is_one():
     assert set(sampled.observations[0, :, 0, 0].tolist()) == set(range(0, 39, 2))  # each of them
 
 
+def test_a_step_that_only_some_agents_take_is_drawn_as_often_as_others():
+    """Rows of two agents, of whom the second is there in every second row only."""
+    replay, ids = replay_for(num_agents=2), np.arange(2)
+    for time in range(41):
+        batch = batch_of(ids, [1.0, 1.0], [False] * 2, [False] * 2, [time > 0, time > 0 and time % 2 == 0])
+        batch = batch._replace(env_ids=np.zeros(1, np.int64))
+        replay.add(batch, np.full((2, 2), time, np.float64), ids, batch.rewards, batch.terminations)
+    sampled = replay.sample(1_000, torch.Generator().manual_seed(1))
+    assert sampled.acted[0, :, 0].all()
+    assert sampled.acted[0, :, 1].float().mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_state_is_a_copy_and_sizes_are_those_of_the_columns():
+    replay, ids = replay_for(num_envs=2, batch_size=2, capacity=51, memory_size=3), np.arange(2)
+
+    def add(value: float) -> None:
+        batch = batch_of(ids, [value] * 2, [False] * 2, [False] * 2, [True] * 2)
+        replay.add(batch, np.full((2, 2), value), ids, batch.rewards, batch.terminations, np.full((2, 3), value))
+
+    for value in range(25):
+        add(value)
+    assert replay.capacity == 50 and replay.nbytes == sum(column.nbytes for column in replay.columns.values())
+    before, state = replay.sample(20, torch.Generator().manual_seed(1)), replay.state()
+    for value in range(100, 130):
+        add(value)
+    replay.restore(state)
+    after = replay.sample(20, torch.Generator().manual_seed(1))
+    assert all(torch.equal(*columns) for columns in zip(before, after, strict=True))
+
+
 def test_sizes_that_cannot_be_are_refused():
     with pytest.raises(PlanError, match=r"buffer_size=40 is less than a sequence of 5 joint steps in each of 4 .* 48"):
         replay_for(4, 2, 4, 40, num_steps=5)

@@ -1,4 +1,4 @@
-"""Small games of one team, as PettingZoo environments, with a known best joint value."""
+"""Small games of one team with a known best joint value, with the interface of PettingZoo's parallel environments."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
 
 __all__ = ["TwoStep"]
 
 
-class TwoStep(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
+class TwoStep:
     """The two-step game of QMIX's paper: a sum of two agents' values cannot tell which second game is better.
 
     The first agent's first action chooses a game. In game A all pays 7; in game B, 8 if both agents play action 1, 1 if
@@ -26,20 +25,25 @@ class TwoStep(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     payoffs = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Return the space of the state."""
         return self.state_space
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Return the space of two actions."""
         return spaces.Discrete(2)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begin an episode; return (observations, infos) by agent."""
         self.agents, self.game_index = list(self.possible_agents), 0
         return self._of_each(self.state()), self._of_each({})
 
     def state(self) -> np.ndarray:
+        """Return which game is played, one-hot: none yet, A or B; float32 (3,)."""
         state: np.ndarray = np.eye(3, dtype=np.float32)[self.game_index]
         return state
 
     def step(self, actions: dict[str, int]) -> Any:
+        """Play both actions; return (observations, rewards, terminations, truncations, infos) by agent."""
         ends = self.game_index > 0
         reward = float(self.payoffs[self.game_index - 1, actions["first"], actions["second"]]) if ends else 0.0
         if not ends:
@@ -49,6 +53,9 @@ class TwoStep(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         if ends:
             self.agents = []
         return tuple(returned)
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def _of_each(self, value: Any) -> dict[str, Any]:
         return dict.fromkeys(self.agents, value)
