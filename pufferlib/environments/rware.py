@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.environments._tuple_agents import TupleAgents
 from pufferlib.util.annotations import GymnasiumEnv
 
 FAMILY = Family(
@@ -14,6 +15,13 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: object) -> GymnasiumEnv:
-    """Make one of the package's environments, unchanged. kwargs: arguments of ``gymnasium.make``."""
-    return from_gymnasium(FAMILY, name, **kwargs)
+def env_creator(
+    name: str = FAMILY.examples[0].name, agents: bool = False, **kwargs: object
+) -> GymnasiumEnv | TupleAgents:
+    """Make one of the package's environments, unchanged. kwargs: arguments of ``gymnasium.make``.
+
+    agents: whether each robot is an agent of its own, with its own rewards. If not, one agent plays all of them with
+    Tuples, and gets the sum of the rewards.
+    """
+    env = from_gymnasium(FAMILY, name, **kwargs)
+    return TupleAgents(env) if agents else env

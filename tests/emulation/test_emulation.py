@@ -17,6 +17,7 @@ from ocean.squared import Squared
 from pufferlib.emulation import emulate, wrap
 from pufferlib.emulation.gymnasium_env import EmulatedEnv
 from pufferlib.emulation.infos import copy_value
+from pufferlib.environments._tuple_agents import TupleAgents
 from pufferlib.errors import CallError, PlanError, SpaceError
 from pufferlib.layout import Layout
 
@@ -156,6 +157,55 @@ def test_list_rewards_of_lbforaging() -> None:
             held, (observation, _) = reset(rows), raw.reset()
     assert ends >= 5
     assert rewarded
+
+
+class Pair(gymnasium.Env[Any, Any]):
+    """Two players in Tuples: each observes its last action and a random number, and is paid its action."""
+
+    observation_space = Tuple([Box(0, 9, (2,), np.float32), Box(0, 9, (2,), np.float32)])
+    action_space = Tuple([Discrete(3), Discrete(3)])
+
+    def observed(self, actions: Any) -> Any:
+        return tuple(np.array([action, self.np_random.random()], np.float32) for action in actions)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observed((0, 0)), {}
+
+    def step(self, actions: Any) -> Any:
+        self.time += 1
+        return self.observed(actions), [float(action) for action in actions], self.time == 3, self.time == 5, {}
+
+
+def test_players_in_tuples_can_be_agents() -> None:
+    """Each has its element of the Tuples, and its own reward; all end together."""
+    raw, agents = Pair(), wrap(TupleAgents(Pair()))
+    names = ["agent_0", "agent_1"]
+    assert agents.possible_agents == names and [agents.action_space(name) for name in names] == list(raw.action_space)
+    (observations, _), (expected, _) = agents.reset(seed=5), raw.reset(seed=5)
+    for episode in range(3):
+        for actions in ((0, 1), (2, 1), (2, 0)):
+            assert same(tuple(observations[name] for name in names), expected)
+            observations, rewards, *flags, _ = agents.step(dict(zip(names, actions, strict=True)))
+            expected, expected_rewards, terminated, truncated, _ = raw.step(actions)
+            assert list(rewards.values()) == expected_rewards
+            assert [set(ends.values()) for ends in flags] == [{terminated}, {truncated}]
+        assert agents.agents == [] and same(tuple(observations.values()), expected)
+        (observations, _), (expected, _) = agents.reset(seed=episode), raw.reset(seed=episode)
+    with pytest.raises(TypeError, match="has no agents in Tuples: its spaces are Box.* and Discrete"):
+        TupleAgents(gymnasium.make("CartPole-v1"))
+
+
+@pytest.mark.extras
+def test_players_of_lbforaging_can_be_agents() -> None:
+    from pufferlib.environments.lbforaging import env_creator
+
+    agents = wrap(env_creator("Foraging-5x5-2p-1f-v3", agents=True))
+    observations, _ = agents.reset(seed=1)
+    assert {name: len(observation) for name, observation in observations.items()} == {"agent_0": 9, "agent_1": 9}
+    assert agents.action_space("agent_1") == Discrete(6)
+    agents.close()
 
 
 # ---- the wrapped face ----
