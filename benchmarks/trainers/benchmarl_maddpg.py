@@ -1,0 +1,91 @@
+"""Train BenchMARL's MADDPG, with its own settings, on a scenario of mpe2; print the outcome as JSON in the last line.
+
+Runs in a virtual environment of its own. The argument is JSON: module, the scenario's in mpe2; env_kwargs; steps, of
+the environment; seed; episodes, of the evaluation, with the actions of the policy without noise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from benchmarl.algorithms import MaddpgConfig
+from benchmarl.environments import PettingZooTask
+from benchmarl.environments.pettingzoo.common import PettingZooClass
+from benchmarl.experiment import Experiment, ExperimentConfig
+from benchmarl.models.mlp import MlpConfig
+from torchrl.envs import EnvBase, PettingZooWrapper
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+TASKS = {
+    "simple_spread_v3": PettingZooTask.SIMPLE_SPREAD,
+    "simple_speaker_listener_v4": PettingZooTask.SIMPLE_SPEAKER_LISTENER,
+}
+MAX_CYCLES = 25
+
+
+class Mpe2(PettingZooClass):
+    """A task of BenchMARL whose environments are those of mpe2, which this project plays, too."""
+
+    def get_env_fun(
+        self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any
+    ) -> Callable[[], EnvBase]:
+        """Return a function that makes an environment."""
+        module = importlib.import_module(f"mpe2.{self.config['task']}")
+
+        def make() -> EnvBase:
+            env = module.parallel_env(continuous_actions=continuous_actions, max_cycles=MAX_CYCLES)
+            return PettingZooWrapper(env, return_state=True, categorical_actions=True, seed=seed, device=device)
+
+        return make
+
+
+def main() -> None:
+    task = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    config = ExperimentConfig.get_from_yaml()
+    config.max_n_frames, config.loggers, config.create_json = task["steps"], [], False
+    config.evaluation, config.render, config.save_folder = False, False, "."
+    config.prefer_continuous_actions = task["env_kwargs"]["continuous_actions"]
+    scenario = TASKS[task["module"]]
+    env_config = {"task": task["module"], "max_cycles": MAX_CYCLES}
+    began = time.perf_counter()
+    experiment = Experiment(
+        task=Mpe2(name=scenario.name, config=env_config),
+        algorithm_config=MaddpgConfig.get_from_yaml(),
+        model_config=MlpConfig.get_from_yaml(),
+        critic_model_config=MlpConfig.get_from_yaml(),
+        seed=task["seed"],
+        config=config,
+    )
+    experiment.run()
+    seconds = time.perf_counter() - began
+    returns = evaluate(experiment, task["episodes"], task["seed"])
+    versions = {name: version(name) for name in ("benchmarl", "torchrl", "torch", "mpe2")}
+    outcome = {"mean_return": round(sum(returns), 3), "agent_returns": returns, "seconds": round(seconds, 1)}
+    print(json.dumps({**outcome, "versions": versions}), flush=True)
+
+
+def evaluate(experiment: Any, episodes: int, seed: int) -> list[float]:
+    """Return each agent's mean return over episodes."""
+    totals: dict[str, Any] = {}
+    env = experiment.test_env
+    env.set_seed(10_000 + seed)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        for _ in range(episodes):
+            played = env.rollout(MAX_CYCLES, experiment.policy)
+            for group, agents in experiment.group_map.items():
+                rewards = played["next", group, "reward"].sum(0).flatten().tolist()
+                for agent, reward in zip(agents, rewards, strict=True):
+                    totals[agent] = totals.get(agent, 0.0) + reward
+    return [round(total / episodes, 3) for total in totals.values()]
+
+
+if __name__ == "__main__":
+    main()
