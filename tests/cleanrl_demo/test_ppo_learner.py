@@ -127,11 +127,17 @@ def test_it_learns_bandit() -> None:
     assert result.score >= 0.9  # 0.25 by chance
 
 
+# Steps where fewer than the demo's are plenty: at least four times those after which 20 runs of it stay above the bar
+# (benchmarks/results/ocean.json).
+ENOUGH = {"ocean/bandit": 8_000, "ocean/multiagent": 8_000, "ocean/password": 12_000, "ocean/truncation": 8_000}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("task", [task for task in tasks() if not task.needs_memory], ids=lambda task: task.env)
 def test_it_learns_ocean(task: Any) -> None:
-    result = train(Config(**{**task.settings, "learner": "fused", "runs": None}))
-    assert result.score >= task.bar
+    total_steps = ENOUGH.get(task.env, task.total_steps)
+    changes = {"total_steps": total_steps, "learner": "fused", "runs": None, "eval_episodes": 200}
+    assert train(Config(**{**task.settings, **changes})).score >= task.bar
 
 
 def test_a_resumed_run_ends_as_if_it_had_not_stopped(tmp_path: Path) -> None:
