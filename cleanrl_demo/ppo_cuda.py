@@ -29,13 +29,13 @@ import torch
 from torch import Tensor
 
 import pufferlib
-from pufferlib.models import Actor, Origin
+from pufferlib.models import Origin
 from pufferlib.training import DeviceConfig, DeviceVideo, Result, Session, device_runs, main
 from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
 from pufferlib.training.ddp import gathered, of_this_rank, total
-from pufferlib.training.minibatches import require_shuffled
+from pufferlib.training.minibatches import require_shuffled, shares
 from pufferlib.training.results import charts_of_stats
-from pufferlib.training.teams import Team, teams_of
+from pufferlib.training.teams import Team, team_actor, teams_of, unpadded_sizes
 from pufferlib.vectorization.device.episodes import EpisodeSums
 
 
@@ -51,24 +51,29 @@ class Config(DeviceConfig):
     num_epochs: int = 4
     num_minibatches: int = 4
     clip: float = 0.2
+    learner: str = "torch"
+    """torch, or fused: compiled code computes MLPs and their updates, which is faster on the host"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "num_epochs", "num_minibatches")
         self.require("more than 0", lambda value: value > 0, "clip")
+        self.require("torch, fused", lambda value: value in ("torch", "fused"), "learner")
+        if self.learner == "fused":
+            self.require("host, or --learner torch", lambda value: value == "cpu", "device")
+            self.require("float32, or --learner torch", lambda value: value == "float32", "precision")
 
 
 class Learner:
     """The training state, which checkpoints save. actor: all teams' policies combined in one."""
 
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: DeviceConfig) -> None:
-        layout, space = vec.observation_layout, vec.single_action_space
         teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, config)
         if len(teams) > 1:
-            kwargs = {**origin.policy_kwargs, "policy": origin.policy, "places": teams}
-            origin = replace(origin, policy="teams", policy_kwargs=kwargs)
+            kwargs = {"policy": origin.policy, "places": teams, "sizes": unpadded_sizes(vec, teams)}
+            origin = replace(origin, policy="teams", policy_kwargs={**origin.policy_kwargs, **kwargs})
         self.origin = origin
-        self.actor = origin.actor(layout, space)
+        self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         if self.actor.recurrent:
             raise pufferlib.PlanError(
                 f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm"
@@ -79,8 +84,7 @@ class Learner:
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [
-            Team(name, Actor(lambda *_, part=parts[name]: part, layout, space), agent_indices, config)
-            for name, agent_indices in teams.items()
+            Team(name, team_actor(parts[name], vec), agent_indices, config) for name, agent_indices in teams.items()
         ]
         self.generator = torch.Generator(config.device).manual_seed(config.seed)
         self.num_steps = 0
@@ -111,7 +115,7 @@ class Rollout:
     """
 
     def __init__(self, vec: pufferlib.VecEnv, learner: Learner, config: DeviceConfig) -> None:
-        self.vec, self.learner, self.reward_clip = vec, learner, config.reward_clip
+        self.vec, self.learner, self.config = vec, learner, config
         self.num_steps = config.rollout_length
         rows = (vec.num_envs, vec.agents_per_env)
         decisions = learner.actor.decisions
@@ -138,12 +142,12 @@ class Rollout:
     def play(self) -> None:
         """Play ``rollout_length`` steps from the last stored observations, and store them.
 
-        Rewards are clipped to plus or minus ``reward_clip`` unless that is None.
+        Rewards are multiplied by ``reward_scale``, then clipped to plus or minus ``reward_clip`` unless that is None.
         """
         self.observations[0] = self.observations[-1]
         for step in range(self.num_steps):
             for team in self.learner.teams:
-                distribution, values, _ = team.actor(team.rows_of(self.observations[step : step + 1]))
+                distribution, values, _ = team.act(team.observations_of(self.observations[step : step + 1]))
                 discrete_actions, continuous_actions = distribution.sample(self.learner.generator)
                 team.write(self.values[step], values)
                 team.write(self.discrete_actions[step], discrete_actions)
@@ -151,9 +155,10 @@ class Rollout:
             self.vec.send(self.discrete_actions[step].view(self._actions_shape))
             self.keep(step, self.vec.recv())
         for team in self.learner.teams:
-            team.write(self.values[-1], team.actor(team.rows_of(self.observations[-1:]))[1])
-        if self.reward_clip is not None:
-            self.rewards.clamp_(-self.reward_clip, self.reward_clip)
+            team.write(self.values[-1], team.act(team.observations_of(self.observations[-1:]))[1])
+        self.rewards.mul_(self.config.reward_scale)
+        if self.config.reward_clip is not None:
+            self.rewards.clamp_(-self.config.reward_clip, self.config.reward_clip)
 
     def keep(self, step: int, batch: Any) -> None:
         """Store the rows that a step produced."""
@@ -170,8 +175,8 @@ class Rollout:
 
     def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
         """Return the advantage of each action, (steps, envs, agents); 0 where its mask is unset."""
-        ends = (self.terminations, self.truncations)
-        return advantages(self.rewards, self.values, *ends, self.masks, gamma, gae_lambda)
+        terminations = self.terminations if self.config.bootstrap else self.terminations | self.truncations
+        return advantages(self.rewards, self.values, terminations, self.truncations, self.masks, gamma, gae_lambda)
 
 
 def advantages(
@@ -207,10 +212,18 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
     metrics = []
     for team in learner.teams:
-        observations, discrete_actions = team.rows_of(rollout.observations[:-1]), team.rows_of(rollout.discrete_actions)
+        observations = team.observations_of(rollout.observations[:-1])
+        discrete_actions = team.rows_of(rollout.discrete_actions)
         old_log_probs, b_advantages = team.rows_of(rollout.log_probs), team.rows_of(advantages)
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
         masks = team.rows_of(rollout.masks).float()
+        if config.learner == "fused":
+            valid = masks.nonzero().squeeze(1)
+            orders = [valid[torch.randperm(len(valid), generator=learner.generator)] for _ in range(config.num_epochs)]
+            epochs = [shares(order, config.num_minibatches) for order in orders]
+            played = (observations, discrete_actions, old_log_probs, b_advantages, b_returns)
+            metrics.append(team.update_fused(*played, epochs))
+            continue
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
             columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)

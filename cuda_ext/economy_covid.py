@@ -1,6 +1,6 @@
 """The schema of the economy/covid kernel; its NumPy reference, references/economy_covid.py, defines the rules.
 
-An environment's state takes 4.3 kB: the unemployment of 600 days of policies is kept as five decaying sums a state, and
+An environment's state takes 4.7 kB: the unemployment of 600 days of policies is kept as five decaying sums a state, and
 the levels of the last 29 days, which the transmission lags behind, as bytes.
 """
 

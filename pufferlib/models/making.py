@@ -16,7 +16,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
-from pufferlib.models.multiagent import Central, Separate, Teams, num_types, separate
+from pufferlib.models.multiagent import Central, Separate, Teams, Unpadded, num_types, separate, unpadded_spaces
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature
 from pufferlib.models.reading import has_images
 from pufferlib.util.suggestions import not_one_of
@@ -52,14 +52,25 @@ def _teams(
     action_space: gymnasium.Space[Any],
     places: Mapping[str, Sequence[int]],
     policy: str = "default",
+    sizes: Mapping[str, Mapping[str, int]] | None = None,
     **kwargs: Any,
 ) -> Teams:
     """Create a Teams, with one policy per team.
 
-    places: the indices of each team's agents, keyed by the team's name. policy, kwargs: as for ``make_policy``, for
-    every team. Raises the errors of ``make_policy`` and ``Teams``.
+    places: the indices of each team's agents, keyed by the team's name. sizes: the arguments of ``unpadded_spaces``,
+    keyed by the team's name, for teams whose observations and actions are padded in rows. policy, kwargs: as for
+    ``make_policy``, for every team. Raises the errors of ``make_policy`` and ``Teams``.
     """
-    return Teams({team: make_policy(policy, observation_layout, action_space, **kwargs) for team in places}, places)
+    policies: dict[str, nn.Module] = {}
+    for team in places:
+        arguments = None if sizes is None else sizes.get(team)
+        if arguments is None:
+            policies[team] = make_policy(policy, observation_layout, action_space, **kwargs)
+        else:
+            layout, actions = unpadded_spaces(observation_layout, **arguments)
+            network = make_policy(policy, layout, actions, **kwargs)
+            policies[team] = Unpadded(network, layout, actions, Decisions(action_space).num_options)
+    return Teams(policies, places)
 
 
 POLICIES: Mapping[str, Callable[..., nn.Module]] = {
@@ -91,7 +102,7 @@ def make_policy(
         "separate": one policy per agent type, chosen by the leaf "agent_type"; its argument ``policy`` is one name for
         all types or a list with a name for each, and its other arguments are passed to these policies;
         "teams": one policy per team; its argument ``places`` maps a team's name to the indices of the team's agents in
-        an environment.
+        an environment, and ``sizes`` to the sizes of their observations and actions if rows pad these.
     kwargs: further arguments of the policy; "default" accepts the arguments of both CNN and MLP, and ignores those that
         the chosen class lacks.
 

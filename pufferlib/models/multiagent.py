@@ -11,18 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
+import numpy as np
 import torch
-from gymnasium.spaces import Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from torch import Tensor, nn
 
+from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.extra_leaves import AGENT_TYPE, STATE
 from pufferlib.errors import PlanError, SpaceError
-from pufferlib.layout import Layout
+from pufferlib.layout import Layout, observation_layout
 from pufferlib.models.distributions import Outputs
 from pufferlib.models.networks import ActorCritic, State, perceptron
 from pufferlib.models.reading import Features
 
-__all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "separate"]
+__all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "Unpadded", "num_types", "separate"]
 
 
 class Central(ActorCritic):
@@ -165,6 +167,50 @@ class Teams(nn.Module):
             results = [result.index_copy(0, rows, part) for result, part in zip(results, parts, strict=True)]
         *outputs, values = results
         return tuple(outputs) if len(outputs) > 1 else outputs[0], values, state
+
+
+class Unpadded(nn.Module):
+    """A policy for agents whose observations and actions are padded to the size of rows.
+
+    policy: a policy without a state. layout, action_space: the agents' own observations, which begin a row, and
+    actions, for which the policy is made; see ``unpadded_spaces``. num_options: of a row's action.
+
+    An action mask in the agents' observations is applied here: a row's layout does not name it. Logits of options that
+    are not allowed or do not exist are so low that they are never drawn.
+    """
+
+    def __init__(self, policy: nn.Module, layout: Layout, action_space: Discrete[Any], num_options: int) -> None:
+        super().__init__()
+        self.policy, self.layout, self.action_space = policy, layout, action_space
+        self._num_padded = num_options - int(action_space.n)
+        self._masked = isinstance(layout.space, Dict)
+
+    def forward(
+        self, observations: Tensor, state: State | None = None, action_mask: Tensor | None = None
+    ) -> tuple[Outputs, Tensor, State | None]:
+        """Return (outputs, values, state) for rows; the outputs are logits, (rows, num_options)."""
+        rows = observations[:, : self.layout.shape[0]]
+        allowed = self.layout.unflatten(rows)[ACTION_MASK] != 0 if self._masked else None
+        logits, values, state = self.policy(rows, state, allowed)
+        lowest = torch.finfo(logits.dtype).min
+        if allowed is not None:  # above the padding: where nothing is allowed, one of the agents' own options is drawn
+            logits = logits.masked_fill(~allowed, lowest / 2)
+        padding = logits.new_full((len(logits), self._num_padded), lowest)
+        return torch.cat([logits, padding], 1), values, state
+
+
+def unpadded_spaces(
+    row_layout: Layout, num_numbers: int, num_actions: int, num_masks: int = 0
+) -> tuple[Layout, Discrete[Any]]:
+    """Return the layout and the action space of agents whose observations and actions are padded in rows.
+
+    row_layout: of rows, 1-D and of one dtype. num_numbers: the size of an observation, with its mask. num_masks:
+    num_actions if an observation begins with an action mask, else 0.
+    """
+    dtype: Any = row_layout.dtype
+    numbers = Box(-np.inf, np.inf, (num_numbers - num_masks,), dtype.type)
+    space = Dict({ACTION_MASK: Box(0, 1, (num_masks,), dtype.type), "observation": numbers}) if num_masks else numbers
+    return observation_layout(space), Discrete(num_actions)
 
 
 def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separate:

@@ -61,6 +61,10 @@ class DeviceConfig(RunConfig):
     schedule: str = "linear"
     """schedule of the learning rate: linear or cosine, which fall to 0, constant, or "0:1e-3 2e6:1e-4": rates at these
     steps, with linear interpolation"""
+    reward_scale: float = 1.0
+    """factor of rewards in training, best such that returns are near 1; reported returns do not change"""
+    bootstrap: bool = True
+    """add the value of a truncated episode's last observation to its return; otherwise the end of time terminates it"""
     gamma: float = 0.99
     gae_lambda: float = 0.95
     advantage_floor: float = 0.1
@@ -79,7 +83,7 @@ class DeviceConfig(RunConfig):
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "rollout_length")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
-        self.require("more than 0", lambda value: value > 0, "advantage_floor", "max_grad_norm")
+        self.require("more than 0", lambda value: value > 0, "advantage_floor", "max_grad_norm", "reward_scale")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
         self.require("cuda", lambda value: value == "cuda", "backend")
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")

@@ -6,17 +6,23 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor
 
+import pufferlib
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.emulation.extra_leaves import type_of_name
 from pufferlib.errors import PlanError
 from pufferlib.models import PRECISIONS, Actor
-from pufferlib.training.ddp import alike
+from pufferlib.models.multiagent import Unpadded
+from pufferlib.training.ddp import alike, several
+from pufferlib.training.fused_policy import FusedPolicy
 from pufferlib.training.schedules import rate_at
 from pufferlib.training.weights import ALIGNMENT, as_one, joined
 
-__all__ = ["OF_A_TEAM", "Team", "require_settings", "teams_of"]
+__all__ = ["OF_A_TEAM", "Team", "require_settings", "team_actor", "teams_of", "unpadded_sizes"]
 
 OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # the keys of a table [teams.NAME]
 
@@ -52,6 +58,38 @@ def teams_of(agent_names: Sequence[str], config: Any) -> dict[str, list[int]]:
     return teams
 
 
+def unpadded_sizes(vec: pufferlib.VecEnv, teams: Mapping[str, Sequence[int]]) -> dict[str, dict[str, int]]:
+    """Return the arguments of ``multiagent.unpadded_spaces`` for each team whose spaces differ from those of rows.
+
+    Teams whose agents have different spaces, or actions other than a Discrete from 0 on, are left out: their policies
+    read and write whole rows.
+    """
+    sizes = {}
+    row_layout = vec.observation_layout
+    for name, agent_indices in teams.items():
+        layout, actions = vec.observation_layouts[agent_indices[0]], vec.action_layouts[agent_indices[0]].space
+        if layout.space == row_layout.space or not isinstance(actions, Discrete) or actions.start != 0:
+            continue
+        same = all(
+            vec.observation_layouts[index].space == layout.space and vec.action_layouts[index].space == actions
+            for index in agent_indices
+        )
+        floats = layout.dtype == row_layout.dtype and np.issubdtype(layout.dtype, np.floating)
+        if same and floats and len(layout.shape) == len(row_layout.shape) == 1:
+            first, num_actions = layout.leaves[0], int(actions.n)
+            masked = has_mask(layout.space) and first.path == (ACTION_MASK,) and first.shape == (num_actions,)
+            num_masks = num_actions if masked else 0
+            sizes[name] = {"num_numbers": layout.shape[0], "num_actions": num_actions, "num_masks": num_masks}
+    return sizes
+
+
+def team_actor(policy: Any, vec: pufferlib.VecEnv) -> Actor:
+    """Return an Actor of a team's policy, for the team's rows: those of ``Team.observations_of``."""
+    if isinstance(policy, Unpadded):
+        return Actor(lambda *_: policy.policy, policy.layout, policy.action_space)
+    return Actor(lambda *_: policy, vec.observation_layout, vec.single_action_space)
+
+
 def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
     """Return the names, or name patterns, of a team's agents.
 
@@ -78,7 +116,8 @@ def require_settings(config: Any) -> None:
 class Team:
     """A policy, its optimizer, and the agents that the policy plays.
 
-    agent_indices: these agents' indices in an environment. config: see ``device_runs.DeviceConfig``.
+    agent_indices: these agents' indices in an environment. config: see ``device_runs.DeviceConfig``; if its ``learner``
+    is "fused", as that of ``ppo_cuda`` may be, compiled code acts and learns. Attribute act: the actor, or that code.
     """
 
     def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: Any) -> None:
@@ -99,6 +138,16 @@ class Team:
         self.weights = as_one(actor.policy, ALIGNMENT)
         alike(self.weights)
         self.rate = torch.tensor(self.first_rate, device=config.device)
+        self.act: Any = actor
+        self.optimizer: Any
+        if getattr(config, "learner", "torch") == "fused":
+            if several():
+                raise PlanError('learner="fused" learns in one process; use --learner torch with torchrun')
+            names = ("clip", "advantage_floor", "value_coefficient", "max_grad_norm")
+            settings = {name: getattr(config, name) for name in names}
+            settings |= {"entropy_coefficient": self.entropy_coefficient, "num_threads": config.torch_threads}
+            self.act = self.optimizer = FusedPolicy(actor, "use --learner torch", self.first_rate, **settings)
+            return
         on_device = self.weights.is_cuda
         self.optimizer = torch.optim.Adam(
             [self.weights],
@@ -112,6 +161,11 @@ class Team:
         """Return the team's rows, (steps * envs * agents, …), from a column (steps, envs, agents, …)."""
         return column[:, :, self.agent_indices].flatten(0, 2)
 
+    def observations_of(self, column: Tensor) -> Tensor:
+        """Return the observations of the team's rows, without padding, from a column (steps, envs, agents, …)."""
+        rows = column[:, :, self.agent_indices]
+        return (rows if rows.dim() < 4 else rows[..., : self.actor.layout.shape[-1]]).flatten(0, 2)
+
     def write(self, column: Tensor, rows: Tensor) -> None:
         """Write the team's rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
         column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
@@ -121,6 +175,9 @@ class Team:
 
         Also accepts older checkpoints, whose vectors have no alignment gaps between the parameters.
         """
+        if isinstance(self.optimizer, FusedPolicy):
+            self.optimizer.load_state_dict(state)
+            return
         moments = {
             index: {name: self._aligned(values) if values.ndim else values for name, values in param_state.items()}
             for index, param_state in state["state"].items()
@@ -140,6 +197,25 @@ class Team:
         if len(numbers) != sum(parts):
             raise ValueError(f"{len(numbers)} numbers of an optimizer for {len(self.weights)} weights")
         return joined(numbers.split(parts), ALIGNMENT).to(self.weights)
+
+    def update_fused(
+        self,
+        observations: Tensor,
+        discrete_actions: Tensor,
+        log_probs: Tensor,
+        advantages: Tensor,
+        returns: Tensor,
+        minibatches: Sequence[Sequence[Tensor]],
+    ) -> Tensor:
+        """Take a step of compiled PPO for each minibatch of each epoch; return the last epoch's mean losses, (5,).
+
+        minibatches: for each epoch, the indices of each minibatch's rows. The other arguments: the team's rows.
+        """
+        continuous_actions = log_probs.new_zeros((len(log_probs), 0))
+        rows = self.optimizer.rows(observations, discrete_actions, continuous_actions, log_probs, advantages, returns)
+        losses = self.optimizer.update(rows, [minibatch for epoch in minibatches for minibatch in epoch])
+        last: Tensor = torch.stack(losses[-len(minibatches[-1]) :]).mean(0).float()
+        return last
 
     def set_rate(self, num_steps: int, total_steps: int) -> float:
         """Set and return the scheduled learning rate after ``num_steps`` steps, without waiting for the device."""

@@ -19,7 +19,7 @@ from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, train, update
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.models import Origin, load_policy, read_policy
+from pufferlib.models import Origin, load_policy, read_policy, save_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
 from pufferlib.training import teams as teams_module
@@ -162,6 +162,82 @@ def test_weights_lie_where_a_gpu_reads_them_at_once(player: Player) -> None:
         for team in learner.teams:
             places = [part.data_ptr() for part in team.actor.policy.parameters()]
             assert len(places) > 6 and not any(offset % 16 for offset in places)
+
+
+@on_host_and_device
+def test_teams_read_their_own_observations_and_obey_their_masks(player: Player, tmp_path: Path) -> None:
+    """51 governors with 11 actions, of which they may take one every third day, and a planner with 21."""
+    short = {"episode_length": 8, "action_cooldown": 3, "subsidy_interval": 5}
+    more = {"env": "economy/covid", "env_kwargs": short, "separate": True, "device": player.device, "num_envs": 2}
+    learner, rollout, vec = played(config(**more, rollout_length=9))
+    with vec:
+        governors = learner.teams[0]
+        assert [team.actor.layout.shape for team in learner.teams] == [(75,), (484,)]
+        drawn, masks = rollout.discrete_actions[..., 0].cpu(), rollout.observations[:-1].cpu()
+        for actions, allowed in (
+            (drawn[:8, :, :51], masks[:8, :, :51, :11]),
+            (drawn[:8, :, 51:], masks[:8, :, 51:, :21]),
+        ):
+            assert allowed.gather(3, actions[..., None]).all() and not allowed.all() and actions.any()
+        # The policy that is saved, which reads whole rows, says the same.
+        seen = rollout.observations[:-1].flatten(0, 2)
+        together = learner.actor(seen)[0].log_prob(rollout.discrete_actions.flatten(0, 2), seen[:, :0])
+        torch.testing.assert_close(together.view_as(rollout.log_probs)[:8], rollout.log_probs[:8], rtol=1e-4, atol=1e-5)
+        before = governors.weights.detach().clone()
+        update(learner, rollout, config(**more))
+        assert not torch.equal(governors.weights, before)
+        save_policy(tmp_path / "policy.pt", learner.actor.policy, learner.origin)
+    env = creator("economy/covid")(**short)
+    with load_policy(tmp_path / "policy.pt", env) as policy:
+        observations, infos = env.reset(seed=1)
+        acted = policy.act(observations, infos)
+        assert all(env.action_space(name).contains(acted[name]) for name in env.agents)
+        for _ in range(2):
+            observations, *_, infos = env.step(acted)
+            acted = policy.act(observations, infos)
+        assert acted["planner"] == 0
+
+
+def test_the_compiled_learner_draws_and_learns_the_same() -> None:
+    """Up to rounding, with masks, and what a checkpoint holds goes on the same."""
+    short = {"episode_length": 8, "action_cooldown": 3, "subsidy_interval": 5}
+    more = {"env": "economy/covid", "env_kwargs": short, "separate": True, "num_envs": 2, "rollout_length": 18}
+    columns, steps, losses = [], [], []
+    for name in ("torch", "fused"):
+        settings = config(**more, learner=name, num_epochs=2, num_minibatches=1)
+        learner, rollout, vec = played(settings)
+        with vec:
+            columns.append((rollout.discrete_actions, rollout.log_probs, rollout.values))
+            before = [team.weights.detach().clone() for team in learner.teams]
+            losses.append(update(learner, rollout, settings))
+            steps.append([team.weights.detach() - old for team, old in zip(learner.teams, before, strict=True)])
+            if name == "fused":
+                other = Learner(vec, Origin(*settings.made_as()), settings)
+                other.restore(learner.state())
+                for one in (learner, other):
+                    update(one, rollout, settings)
+                assert all(
+                    torch.equal(one.weights, same.weights) for one, same in zip(learner.teams, other.teams, strict=True)
+                )
+    assert torch.equal(columns[0][0], columns[1][0])
+    torch.testing.assert_close(columns[0][1:], columns[1][1:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-5)
+    for of_torch, of_fused in zip(*steps, strict=True):
+        assert of_torch.abs().max() > 1e-4
+        torch.testing.assert_close(of_torch, of_fused, rtol=1e-2, atol=1e-5)
+
+
+def test_rewards_are_scaled_and_the_end_of_time_may_be_a_termination() -> None:
+    columns = []
+    for more in ({}, {"reward_scale": 0.5}, {"bootstrap": False}):
+        _, rollout, vec = played(config(rollout_length=25, **more))
+        with vec:
+            columns.append((rollout.rewards, rollout.advantages(0.9, 0.8)))
+            truncated = rollout.truncations & rollout.masks
+    (rewards, plain), (scaled, _), (_, ended) = columns
+    assert rewards.any() and torch.equal(scaled, rewards / 2)
+    values = rollout.values[1:][truncated]
+    assert truncated.any() and torch.allclose(plain[truncated] - ended[truncated], 0.9 * values, atol=1e-6)
 
 
 def test_episodes_are_reported(tmp_path: Path) -> None:

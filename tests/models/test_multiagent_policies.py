@@ -397,3 +397,25 @@ def test_a_policy_by_places_plays_alone_and_knows_its_agents() -> None:
             else:
                 with pytest.raises(pufferlib.CallError, match=r"there is no agent 'cow'; the agents are wolf_0, "):
                     player.act({"cow": np.zeros(3, np.float32)})
+
+
+def test_padded_options_and_forbidden_ones_are_never_drawn() -> None:
+    """A walker observes 5 numbers, 3 of them a mask of its 3 actions; a flyer all 7, without a mask, and has 4."""
+    layout, space = observation_layout(spaces.Box(-9, 9, (7,), np.float32)), spaces.Discrete(4)
+    sizes = {
+        "walker": {"num_numbers": 5, "num_actions": 3, "num_masks": 3},
+        "flyer": {"num_numbers": 7, "num_actions": 4},
+    }
+    places = {"walker": [0, 1], "flyer": [2]}
+    torch.manual_seed(1)
+    actor = Actor("teams", layout, space, places=places, sizes=sizes, hidden_size=8)
+    seen = torch.randn(300, 3, 7)
+    seen[:, 0, :3] = torch.tensor([1.0, 0.0, 1.0])
+    seen[:, 1, :3] = 0  # nothing is allowed: any of its own, as in rows of absent agents
+    drawn = actor(seen.flatten(0, 1))[0].sample(torch.Generator().manual_seed(1))[0].view(300, 3)
+    assert [sorted(drawn[:, agent].unique().tolist()) for agent in range(3)] == [[0, 2], [0, 1, 2], [0, 1, 2, 3]]
+    values = actor(seen.flatten(0, 1))[1].view(300, 3)
+    seen[:, :2, 5:] += 1  # of the padding nothing is read
+    assert torch.equal(actor(seen.flatten(0, 1))[1].view(300, 3), values)
+    seen[:, 2, 5:] += 1
+    assert not torch.equal(actor(seen.flatten(0, 1))[1].view(300, 3)[:, 2], values[:, 2])
