@@ -216,19 +216,18 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         discrete_actions = team.rows_of(rollout.discrete_actions)
         old_log_probs, b_advantages = team.rows_of(rollout.log_probs), team.rows_of(advantages)
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
+        columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns)
         masks = team.rows_of(rollout.masks).float()
         if config.learner == "fused":
             valid = masks.nonzero().squeeze(1)
             orders = [valid[torch.randperm(len(valid), generator=learner.generator)] for _ in range(config.num_epochs)]
             epochs = [shares(order, config.num_minibatches) for order in orders]
-            played = (observations, discrete_actions, old_log_probs, b_advantages, b_returns)
-            metrics.append(team.update_fused(*played, epochs))
+            metrics.append(team.update_fused(*columns, epochs))
             continue
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
-            columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns, masks)
             # As many minibatches in every process, whatever its share, since all processes take part in every sum.
-            chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
+            chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in (*columns, masks)]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
         metrics.append(terms.mean(0))
     return torch.stack(metrics)
