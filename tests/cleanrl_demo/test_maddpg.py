@@ -132,10 +132,10 @@ def test_numbers_of_discrete_actions_are_near_those_that_are_played():
 
 
 class Fixed(torch.nn.Module):
-    """A critic whose value is a sum: of the own action's numbers, and times 100 of the first observed number."""
+    """A critic whose value is a sum: of the own action, 100 times the first observed number, 10 per present agent."""
 
     def forward(self, observations, own_actions, other_actions, present):
-        return own_actions.sum(2) + 100 * observations[:, :, 0]
+        return own_actions.sum(2) + 100 * observations[:, :, 0] + 10 * present.sum(1, keepdim=True)
 
 
 def test_targets_are_those_of_the_definition():
@@ -149,13 +149,31 @@ def test_targets_are_those_of_the_definition():
         errors = []
         for row in sampled.acted[0, :, agent].nonzero()[:, 0]:
             value = float(sampled.actions[0, row, agent].sum() + 100 * sampled.observations[0, row, agent, 0])
+            value += 10 * int(sampled.acted[0, row].sum())
             target = float(sampled.rewards[0, row, agent])
             if sampled.alive[0, row, agent]:
                 target += 0.5 * float(next_actions[row, agent].sum() + 100 * sampled.observations[1, row, agent, 0])
+                target += 0.5 * 10 * int(sampled.alive[0, row].sum())
             errors.append((value - target) ** 2)
             values.append(value)
         expected += float(np.mean(errors))
     assert float(loss) == pytest.approx(expected, rel=1e-4) and float(mean) == pytest.approx(np.mean(values), rel=1e-4)
+
+
+def test_an_actors_loss_is_that_of_the_definition():
+    sampled, networks = joint_step(), networks_of()
+    networks.critics = torch.nn.ModuleList([Fixed()])
+    outputs = networks.policy.outputs(sampled.observations[0]).detach()
+    expected = 0.0
+    for agent in range(NUM_AGENTS):
+        losses = []
+        for row in sampled.acted[0, :, agent].nonzero()[:, 0]:
+            value = float(outputs[row, agent].tanh().sum() + 100 * sampled.observations[0, row, agent, 0])
+            value += 10 * int(sampled.acted[0, row].sum())
+            losses.append(1000 * float(outputs[row, agent].square().mean()) - value)
+        expected += float(np.mean(losses))
+    loss = maddpg.actor_loss(networks, sampled, None, None, 1000.0).detach()
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
 def test_an_actor_learns_from_its_own_critic_and_action_alone():
@@ -271,36 +289,89 @@ def test_actors_and_targets_follow_every_second_update():
         gradients.append([weights.grad.clone() for weights in trained])
     for one, other in zip(*gradients, strict=True):
         assert (one - other).abs().max() < 0.01 * one.abs().max()
+    maddpg.update(learner, replace(config, max_grad_norm=1e-3))
+    assert [float(weights.grad.norm()) for weights in trained] == pytest.approx([1e-3, 1e-3], rel=1e-4)
 
 
 @pytest.mark.parametrize("env", ["ocean/continuous", Barred], ids=["box", "discrete"])
 def test_targets_are_of_the_target_actors_actions(env, monkeypatch):
     """Of a Box, with bounded noise within its bounds; of Discrete actions, without those that are then forbidden."""
-    seen, critic_loss = [], maddpg.critic_loss
+    seen, masks, critic_loss, actor_loss = [], [], maddpg.critic_loss, maddpg.actor_loss
 
     def watched(networks, target, sampled, next_actions, gamma):
         seen.append((sampled, next_actions))
         return critic_loss(networks, target, sampled, next_actions, gamma)
 
+    def watched_actor(networks, sampled, gumbels, mask, penalty):
+        masks.append(mask)
+        return actor_loss(networks, sampled, gumbels, mask, penalty)
+
     monkeypatch.setattr(maddpg, "critic_loss", watched)
+    monkeypatch.setattr(maddpg, "actor_loss", watched_actor)
     config = maddpg.Config(**QUICK, policy_noise=5.0, noise_clip=0.25, tau=1e-9)
     learner = learner_of(config, env)
+    if env is not Barred:
+        learner.target_weights[0].mul_(10)  # some actions are near their bounds
     maddpg.update(learner, config)
     ((sampled, next_actions),) = seen
     outputs = learner.target.policy.outputs(sampled.observations[1])
     if env is Barred:
         mask = learner.mask(sampled.observations[1])
         assert mask is not None and (next_actions[~mask] == 0).all() and (next_actions[mask] > 0).all()
-        assert not torch.equal(mask, learner.mask(sampled.observations[0]))
+        assert torch.equal(masks[0], learner.mask(sampled.observations[0])) and not torch.equal(masks[0], mask)
         assert torch.allclose(next_actions.sum(2), torch.ones(mask.shape[:2]))
         return
     noise = next_actions - outputs.tanh()
     inside = next_actions.abs() < 1
-    assert next_actions.abs().max() <= 1 and inside.any()
+    assert next_actions.abs().max() == 1 and inside.any() and not inside.all()
     assert noise.abs().max() <= 0.25 + 1e-6 and noise[inside].abs().mean() > 0.2  # nearly all at its bounds
     monkeypatch.setattr(learner.target.policy, "outputs", lambda observations: outputs.detach())
     maddpg.update(learner, replace(config, policy_noise=0.0))
     assert torch.allclose(seen[1][1], outputs.tanh(), atol=1e-6)
+
+
+class Boxed(pufferlib.PufferEnv):
+    """Two agents with Boxes, which observe their index."""
+
+    num_agents = 2
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = AIM
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed=seed)
+        self.observations[:, 0] = np.arange(2)
+
+    def step(self, actions: Any) -> None:
+        self.terminations[:] = True
+
+
+def test_each_agent_plays_its_own_actors_action():
+    learner = learner_of(maddpg.Config(**QUICK), Boxed)
+    rows = torch.tensor([[0.0], [1.0]]).repeat(3, 1)
+    expected = learner.policy.outputs(rows.unflatten(0, (3, 2))).tanh().detach()
+    assert not torch.allclose(expected[:, 0], expected[:, 1])
+    _, actions = maddpg.choose(learner, rows, False, 0.0)
+    assert torch.equal(actions, expected.flatten(0, 1))
+
+
+def test_actions_in_training_have_noise_and_are_uniform_at_first():
+    config = maddpg.Config(**QUICK)
+    learner = learner_of(config, "ocean/continuous")
+    rows = torch.zeros(2_000, *learner.actor.seen_layout.shape)
+    best = learner.policy.outputs(rows[:1, None]).tanh().flatten().detach()
+    _, actions = maddpg.choose(learner, rows, False, 0.2)
+    assert actions.mean(0).tolist() == pytest.approx(best.tolist(), abs=0.03)
+    assert actions.std(0).tolist() == pytest.approx([0.2] * len(best), rel=0.1)
+    _, actions = maddpg.choose(learner, rows, True, 0.2)
+    assert actions.std(0).tolist() == pytest.approx([3**-0.5] * len(best), rel=0.05) and actions.abs().max() <= 1
+    learner = learner_of(config, Barred)
+    rows = torch.from_numpy(np.repeat(learner.replay.columns["observations"][0, 0], 1_000, 0)).unflatten(0, (2, 1_000))
+    rows = rows.transpose(0, 1).flatten(0, 1)
+    logits = maddpg.allowed(learner.policy.outputs(rows[:2][None]), learner.mask(rows[:2][None]))[0].detach()
+    for at_random, expected in ((False, logits.softmax(1)), (True, (logits * 0).nan_to_num(-torch.inf).softmax(1))):
+        discrete, _ = maddpg.choose(learner, rows, at_random, 0.2)
+        shares = torch.stack([(discrete.view(1_000, 2) == action).float().mean(0) for action in range(3)], 1)
+        assert torch.allclose(shares, expected, atol=0.06)
 
 
 # ----------------------------------------------------------------------------------------------------------- learning
@@ -309,12 +380,20 @@ def test_targets_are_of_the_target_actors_actions(env, monkeypatch):
 def test_the_buffer_has_what_was_played(monkeypatch):
     """Rows are those of each agent in order, and truncations do not terminate."""
     replays: list[TeamReplay] = []
+    phases, choose = [], maddpg.choose
+
+    def watched(learner: Any, observations: Any, at_random: bool, noise: float) -> Any:
+        phases.append((learner.num_steps, at_random))
+        return choose(learner, observations, at_random, noise)
+
     monkeypatch.setattr(maddpg, "TeamReplay", lambda *args: replays.append(TeamReplay(*args)) or replays[0])
+    monkeypatch.setattr(maddpg, "choose", watched)
     config = maddpg.Config(
         num_envs=4, total_steps=400, learning_starts=100, steps_per_update=1e9, eval_episodes=1, runs=None
     )
     maddpg.train(config, Counting)
     require_counted(replays[0])
+    assert all(at_random == (num_steps < 100) for num_steps, at_random in phases)
 
 
 def test_actions_that_are_forbidden_are_not_played_at_random_either():

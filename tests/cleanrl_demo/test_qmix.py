@@ -120,6 +120,12 @@ def test_targets_are_those_of_the_definition():
     loss, mean = qmix.td_loss(networks["iql"], older["iql"], sampled, None, 0.5, "sum")
     errors = [3 - (1 + 0.5 * 94), 5 - (3 + 0.5 * 92), 3 - (1 + 0.5 * 94), 5 - 3, 3 - 1]
     assert float(loss) == pytest.approx(np.square(errors).mean()) and float(mean) == pytest.approx((3 * 3 + 5 * 2) / 5)
+    mixing = qmix.Networks(Fixed(), PLAIN, qmix.Config())
+    losses = [
+        float(qmix.td_loss(mixing, mixing, columns, None, 0.5, "sum")[0].detach())
+        for columns in (sampled, Sequences(*(column[:, :3] for column in sampled[:-1]), sampled.memory[:3]))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # the last sequence is of absent agents
     mask = torch.ones(2, 4, 2, 2) > 0
     mask[1, :, 0, 1] = False
     loss, _ = qmix.td_loss(networks["vdn"], older["vdn"], sampled, mask, 0.5, "sum")
@@ -154,14 +160,15 @@ def test_a_recurrent_network_learns_with_the_memory_that_it_played_with():
 
 def learner_of(config: qmix.Config, env: Any = "ocean/multiagent") -> qmix.Learner:
     """Return a learner whose buffer has some steps of random play, and whose target networks are others."""
-    with pufferlib.make(env, num_envs=4) as vec:
+    with pufferlib.make(env, num_envs=4, as_torch=True) as vec:
         torch.manual_seed(1)
-        learner, rng = qmix.Learner(vec, Origin(*config.made_as()), config), np.random.default_rng(1)
+        learner = qmix.Learner(vec, Origin(*config.made_as()), config)
         vec.async_reset(seed=1)
         for _ in range(12):
-            batch, actions = vec.recv(), rng.integers(0, 2, 8)
-            vec.send(actions)
-            learner.replay.add(batch, batch.observations, actions, batch.rewards, batch.terminations)
+            actions, _ = qmix.choose(learner, vec.recv().observations, None, 1.0)
+            vec.send(actions.numpy())
+            host = vec.host_batch
+            learner.replay.add(host, host.observations, actions.numpy(), host.rewards, host.terminations)
     with torch.no_grad():
         learner.target_weights.add_(torch.randn_like(learner.weights))
     return learner
@@ -185,6 +192,23 @@ def test_targets_are_copied_when_due_and_gradients_are_bounded_and_of_one_update
     assert torch.equal(*gradients)
 
 
+def test_an_update_passes_the_masks_of_all_rows(monkeypatch):
+    masks, td_loss = [], qmix.td_loss
+
+    def watched(networks, target, sampled, mask, *args):
+        masks.append((sampled, mask))
+        return td_loss(networks, target, sampled, mask, *args)
+
+    monkeypatch.setattr(qmix, "td_loss", watched)
+    config = qmix.Config(**QUICK)
+    learner = learner_of(config, Barred)
+    qmix.update(learner, config)
+    ((sampled, mask),) = masks
+    before = sampled.observations[0].flatten(0, 1)
+    assert mask.shape == (2, 64, 2, 3) and torch.equal(mask[0].flatten(0, 1), learner.actor.mask(before))
+    assert mask.sum(-1).unique().tolist() == [2]
+
+
 # ----------------------------------------------------------------------------------------------------------- learning
 
 
@@ -197,13 +221,23 @@ def test_the_buffer_has_what_was_played_with_the_memory_before_it(batch_size, mo
         replays.append(TeamReplay(*args, **kwargs))
         return replays[0]
 
+    updates, epsilons, choose = [], [], qmix.choose
+
+    def watched(learner: Any, observations: Any, state: Any, epsilon: float) -> Any:
+        epsilons.append(epsilon)
+        return choose(learner, observations, state, epsilon)
+
     monkeypatch.setattr(qmix, "TeamReplay", make_replay)
-    monkeypatch.setattr(qmix, "update", lambda learner, config: torch.zeros(2))
+    monkeypatch.setattr(qmix, "update", lambda *args: updates.append(1) or torch.zeros(2))
+    monkeypatch.setattr(qmix, "choose", watched)
     config = qmix.Config(
         num_envs=4, batch_size=batch_size, total_steps=400, learning_starts=100, recurrent=True, sequence_length=3,
         eval_episodes=1, runs=None, policy_kwargs={"hidden_size": 8},
     )  # fmt: skip
-    policy = qmix.train(config, Counting).policy
+    result = qmix.train(config, Counting)
+    policy = result.policy
+    assert len(updates) == -(-(result.num_steps - 100) // config.steps_per_update)
+    assert (epsilons[0], epsilons[-1]) == pytest.approx((1, 0.05)) and sorted(epsilons, reverse=True) == epsilons
     require_counted(replays[0])
     names = ("observations", "masks", "memory")
     for env_id, num_rows in enumerate(replays[0].num_rows):

@@ -109,6 +109,8 @@ def test_a_step_that_only_some_agents_take_is_drawn_as_often_as_others():
 
 
 def test_a_state_is_a_copy_and_sizes_are_those_of_the_columns():
+    joint = replay_for(3, 2, 3, 60, memory_size=4)
+    assert joint.nbytes == sum(column.nbytes for column in joint.columns.values())
     replay, ids = replay_for(num_envs=2, batch_size=2, capacity=51, memory_size=3), np.arange(2)
 
     def add(value: float) -> None:
@@ -117,7 +119,7 @@ def test_a_state_is_a_copy_and_sizes_are_those_of_the_columns():
 
     for value in range(25):
         add(value)
-    assert replay.capacity == 50 and replay.nbytes == sum(column.nbytes for column in replay.columns.values())
+    assert replay.capacity == 50
     before, state = replay.sample(20, torch.Generator().manual_seed(1)), replay.state()
     for value in range(100, 130):
         add(value)
