@@ -186,7 +186,7 @@ def train_benchmarl(task: Task, seed: int) -> dict[str, Any]:
     """Train BenchMARL's MADDPG in its virtual environment, and return its outcome. Raises NotInstalled."""
     module = task.env.partition("/")[2]
     arguments = {"module": module, "env_kwargs": dict(task.env_kwargs), "steps": task.steps, "seed": seed}
-    arguments |= {"episodes": EPISODES}
+    arguments |= {"episodes": EPISODES, "changes": {}}
     program = FOLDER / "trainers" / "benchmarl_maddpg.py"
     with TemporaryDirectory() as folder:
         command = [python_of(BENCHMARL), program, json.dumps(arguments)]

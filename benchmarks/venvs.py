@@ -244,7 +244,6 @@ PROGRAMS = (  # what programs for PufferLib import
     *("rich==15.0.0", "rich-argparse==1.7.1", "tyro==1.0.17", "tensorboard==2.21.0", "ray==2.60.0", "pytest==9.2.0"),
     *("tqdm==4.70.1", "psutil==7.2.2"),
 )
-BENCHMARL = "benchmarl==1.5.2"  # for multi_agent.py
 OLD_GYM = ("--no-build-isolation", "gym==0.23.1")  # whose setup.py an older setuptools must run
 OURS = (
     "setuptools==84.2.1",
@@ -291,7 +290,13 @@ VENVS = {
         ),
         _build_pufferlib_30_trainer,
     ),
-    "benchmarl": Venv((TORCH, (BENCHMARL, "torchrl==0.11.1", "pettingzoo==1.27.0", "mpe2==1.1.1", *GYMNASIUM))),
+    # For multi_agent.py; of BenchMARL's requirements, torchvision and av are for loggers alone.
+    "benchmarl": Venv(
+        (
+            *(TORCH, ("torchrl==0.11.1", "hydra-core==1.3.2", "tqdm==4.70.1")),
+            *(("pettingzoo==1.27.0", "mpe2==1.1.1", *GYMNASIUM), ("--no-deps", "benchmarl==1.5.2")),
+        )
+    ),
     # For public_cases.py and puffer_programs.py: this project with what programs for PufferLib need, on the versions of
     # then and of now.
     "programs-old": Venv(

@@ -1,7 +1,7 @@
 """Train BenchMARL's MADDPG, with its own settings, on a scenario of mpe2; print the outcome as JSON in the last line.
 
 Runs in a virtual environment of its own. The argument is JSON: module, the scenario's in mpe2; env_kwargs; steps, of
-the environment; seed; episodes, of the evaluation, with the actions of the policy without noise.
+the environment; seed; episodes, of the evaluation, with the policy's actions without noise; changes of settings.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def main() -> None:
     config.max_n_frames, config.loggers, config.create_json = task["steps"], [], False
     config.evaluation, config.render, config.save_folder = False, False, "."
     config.prefer_continuous_actions = task["env_kwargs"]["continuous_actions"]
+    for name, value in task["changes"].items():
+        setattr(config, name, value)
     scenario = TASKS[task["module"]]
     env_config = {"task": task["module"], "max_cycles": MAX_CYCLES}
     began = time.perf_counter()
