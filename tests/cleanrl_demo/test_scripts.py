@@ -89,13 +89,14 @@ def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_appo_and_dqn_need_ray_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", OVER_RAY)
+def test_scripts_with_actors_need_ray_besides(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "")
     installed = find_spec("ray")
     assert installed is not None and installed.submodule_search_locations is not None
     ray = installed.submodule_search_locations[0]
-    configs = run_scripts(tmp_path, list(OVER_RAY), RAY, (".", *(f"{ray}/{folder}" for folder in CARRIED)))
-    assert configs["appo_ray"]["num_actors"] == configs["dqn_ray"]["num_actors"] == 1
+    configs = run_scripts(tmp_path, [name], RAY, (".", *(f"{ray}/{folder}" for folder in CARRIED)))
+    assert configs[name]["num_actors"] == 1
 
 
 def test_each_script_is_short_and_stands_in_the_order_of_cleanrl() -> None:
