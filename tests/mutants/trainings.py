@@ -33,7 +33,6 @@ LATER = (
     ("learner", "torch"),
     ("fair", "weights"),
     ("compile", False),
-    ("normalize_values", False),
 )  # settings that are newer than stored results; with these values they change nothing, but for fair on a pool
 
 
