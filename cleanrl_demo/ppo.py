@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from pufferlib.models import PRECISIONS, Actor, FrameStack, Origin, RunningNorm, observe
+from pufferlib.models import PRECISIONS, Actor, FrameStack, Origin, observe
 from pufferlib.training import (
     SCHEDULES,
     FusedPolicy,
@@ -57,8 +57,6 @@ class Config(RunConfig):
     part of the policy, and fixed when it only plays"""
     normalize_rewards: bool = False
     """divide rewards by the standard deviation of discounted returns; bound them by 10 unless reward_clip is set"""
-    normalize_values: bool = False
-    """let the critic learn returns of mean 0 and standard deviation 1, given the returns so far, as in MAPPO"""
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
@@ -115,7 +113,6 @@ class Learner:
     generator: torch.Generator
     reward_processing: RewardProcessing
     num_steps: int = 0
-    value_norm: RunningNorm | None = None
 
     def state(self) -> dict[str, Any]:
         """Return the training state as plain values and tensors."""
@@ -125,7 +122,6 @@ class Learner:
             "generator": self.generator.get_state(),
             "outcomes": self.reward_processing.state(),
             "num_steps": self.num_steps,
-            "value_norm": None if self.value_norm is None else self.value_norm.state_dict(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -135,8 +131,6 @@ class Learner:
         self.generator.set_state(state["generator"])
         self.reward_processing.restore(state["outcomes"])
         self.num_steps = state["num_steps"]
-        if self.value_norm is not None:
-            self.value_norm.load_state_dict(state["value_norm"])
 
 
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
@@ -163,10 +157,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     generator = torch.Generator(config.device).manual_seed(config.seed)
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
     reward_processing = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
-    value_norm = None
-    if config.normalize_values:
-        value_norm = RunningNorm(torch.ones(1, dtype=torch.bool), bound=torch.inf).to(config.device)
-    return Learner(actor, optimizer, generator, reward_processing, value_norm=value_norm)
+    return Learner(actor, optimizer, generator, reward_processing)
 
 
 class Rollout:
@@ -273,18 +264,13 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     The scalars are keyed by TensorBoard name, and include the last epoch's losses. After the last epoch, the policy's
     running statistics of observations, if any, are updated with the same rows.
     """
-    actor, optimizer, generator, norm = learner.actor, learner.optimizer, learner.generator, learner.value_norm
-    values = rollout.values if norm is None else norm.inverse(rollout.values)
-    estimates = rollout.advantages(values.cpu().numpy(), config.gamma, config.gae_lambda)
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
     advantages = torch.from_numpy(estimates).to(config.device)
-    returns = advantages + values
+    returns = advantages + rollout.values
     valid = by_weight(rollout.masks.nonzero()[0], rollout.weights, generator)
     valid_rows = torch.from_numpy(valid).to(config.device)
-    targets = returns
-    if norm is not None:
-        norm.update(returns[valid_rows])
-        targets = norm(returns)
-    columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, targets)
+    columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
     if config.learner == "fused":
         rows = optimizer.rows(rollout.observations, *columns)
     else:

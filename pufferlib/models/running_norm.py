@@ -17,8 +17,8 @@ SHOWN_NBYTES = 1 << 24  # of rows per call: the activations of convolutions take
 class RunningNorm(nn.Module):
     """A layer that standardizes numbers by the statistics of all rows passed to ``observe`` so far.
 
-    Numbers are (rows, size) float32, or (rows,) if the size is 1. which: (size,) bool, the columns to standardize; the
-    others are only clipped. bound: the absolute value to which results are clipped.
+    Numbers are (rows, size) float32. which: (size,) bool, the columns to standardize; the others are only clipped.
+    bound: the absolute value to which results are clipped.
     """
 
     _which: Tensor
@@ -37,15 +37,11 @@ class RunningNorm(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         """Return the standardized numbers; during ``observe``, first update the statistics with these rows."""
         if self.observing:
-            self.update(numbers.detach())
+            self._update(numbers.detach())
         std = (self.variance + 1e-8).sqrt()
         return ((numbers - self.mean) / std).clamp(-self.bound, self.bound)
 
-    def inverse(self, standardized: Tensor) -> Tensor:
-        """Return the numbers that ``forward`` standardizes to these. standardized: of the same shape, none clipped."""
-        return standardized * (self.variance + 1e-8).sqrt() + self.mean
-
-    def update(self, numbers: Tensor) -> None:
+    def _update(self, numbers: Tensor) -> None:
         """Update the mean, the variance and the count with these rows. Source: Chan, Golub and LeVeque, 1983."""
         if not len(numbers):
             return

@@ -12,10 +12,9 @@ import torch
 from gymnasium import spaces
 
 import pufferlib
-from cleanrl_demo import ppo
 from cleanrl_demo.ppo import Config, Rollout, train
 from pufferlib.layout import observation_layout
-from pufferlib.models import MLP, Actor, BatchPlayer, Decisions, Origin
+from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 from pufferlib.training.evaluation import evaluate
 from pufferlib.training.results import Episode, EpisodeCollector
 from pufferlib.training.weights import ALIGNMENT, as_one
@@ -220,41 +219,6 @@ def test_weights_as_one_vector_learn_as_they_would_apart(alignment: int):
     places = [(part.data_ptr() - vector.data_ptr()) // 4 for part in together.parameters()]
     assert places == sorted(places) and not any(offset % alignment for offset in places)
     assert vector.count_nonzero() == sum(part.count_nonzero() for part in together.parameters())
-
-
-class Rich(gymnasium.Env):
-    """Two steps that pay a thousand each, whatever is done; the observation is the step."""
-
-    observation_space = spaces.Box(0, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.time += 1
-        return np.full(1, self.time % 2, np.float32), 1000.0, self.time == 2, False, {}
-
-
-def test_a_critic_of_normalized_values_learns_large_returns(monkeypatch):
-    """Its values, converted back, are the returns; the advantages of a learnt critic are small."""
-    learners, make_learner = [], ppo.make_learner
-    monkeypatch.setattr(ppo, "make_learner", lambda *args: learners.append(make_learner(*args)) or learners[-1])
-    config = Config(
-        backend="serial", num_envs=8, rollout_length=16, total_steps=4_000, learning_rate=5e-3, eval_episodes=1,
-        runs=None, normalize_values=True,
-    )  # fmt: skip
-    policy = train(config, Rich).policy
-    (learner,) = learners
-    values = learner.value_norm.inverse(policy(torch.tensor([[0.0], [1.0]]))[1])
-    assert values.tolist() == pytest.approx([1000 + 0.99 * 1000, 1000], rel=0.05)
-    assert learner.value_norm.count == learner.num_steps
-    with pufferlib.make(Rich, num_envs=8) as vec:
-        again = make_learner(vec, Origin(), config)
-    again.restore(learner.state())
-    assert again.value_norm.mean == learner.value_norm.mean > 1000
 
 
 class Echo(gymnasium.Env):
