@@ -20,19 +20,14 @@ Source       Acrobot-v1 of Gymnasium, which has the same rules but computes in f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from cuda_ext.references.episodes import START, count
+from cuda_ext.references.classic_env import ClassicEnv, Floats
 from cuda_ext.references.trigonometry import TWO_PI, sine_cosine
-from pufferlib.util.philox import episode_of, philox, uniform
-
-Floats = NDArray[np.float32]
+from pufferlib.util.philox import uniform
 
 f = np.float32
 HALF, ONE, TWO = f(0.5), f(1), f(2)
@@ -51,7 +46,7 @@ class Links(NamedTuple):
     theta2_dot: Any
 
 
-class ClassicAcrobot(gymnasium.Env[Floats, Any]):
+class ClassicAcrobot(ClassicEnv):
     """The Acrobot environment.
 
     Its state consists of ``seed``, ``episode`` and ``t`` (ints), and ``theta1``, ``theta2``, ``theta1_dot`` and
@@ -61,34 +56,17 @@ class ClassicAcrobot(gymnasium.Env[Floats, Any]):
     metadata = {"render_modes": ["ansi"], "render_fps": 15}
 
     def __init__(self, *, max_episode_steps: int = 500, render_mode: str | None = None) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi" or None')
-        self.max_episode_steps = count("max_episode_steps", max_episode_steps)
-        self.render_mode = render_mode
+        super().__init__(max_episode_steps, render_mode)
         high = np.array([1, 1, 1, 1, MOST_SPEED1, MOST_SPEED2], np.float32)
         self.observation_space = spaces.Box(-high, high)
         self.action_space = spaces.Discrete(3)
-        self.seed: int | None = None
-        self.episode = self.t = 0
         self.theta1: Any = f(0)  # float32, as are the next three
         self.theta2: Any = f(0)
         self.theta1_dot: Any = f(0)
         self.theta2_dot: Any = f(0)
 
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Floats, dict[str, Any]]:
-        """Start an episode and return (observation, info).
-
-        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
-        last seed or, in the first reset, number 0 of a random seed. options: ignored.
-        """
-        super().reset(seed=seed)
-        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
-        self.t = 0
-        words = philox(self.seed, self.episode, 0, 0, START)
+    def begin(self, *words: Any) -> None:
         self.theta1, self.theta2, self.theta1_dot, self.theta2_dot = (uniform(word) * f(0.2) - f(0.1) for word in words)
-        return self._observed(), {}
 
     def step(self, action: int) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         torque = f(int(action) - 1)
@@ -109,7 +87,7 @@ class ClassicAcrobot(gymnasium.Env[Floats, Any]):
         height = -sine_cosine(self.theta1)[1] - sine_cosine(self.theta1 + self.theta2)[1]
         arrived = bool(height > ONE)
         truncated = not arrived and self.t >= self.max_episode_steps
-        return self._observed(), 0.0 if arrived else -1.0, arrived, truncated, {}
+        return self.observed(), 0.0 if arrived else -1.0, arrived, truncated, {}
 
     def render(self) -> Any:
         """Draw the line as "-", the fixed end as "+" and the ends of the links as "o"; return a str, else None."""
@@ -126,7 +104,7 @@ class ClassicAcrobot(gymnasium.Env[Floats, Any]):
     def _line(self, up: float) -> int:
         return round((2 - up) / 4 * (HEIGHT - 1))
 
-    def _observed(self) -> Floats:
+    def observed(self) -> Floats:
         (sine1, cosine1), (sine2, cosine2) = sine_cosine(self.theta1), sine_cosine(self.theta2)
         return np.array([cosine1, sine1, cosine2, sine2, self.theta1_dot, self.theta2_dot], np.float32)
 

@@ -19,19 +19,15 @@ Source       CartPole-v1 of Gymnasium, which has the same rules but computes in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from cuda_ext.references.episodes import START, count
+from cuda_ext.references.classic_env import ClassicEnv, Floats
 from cuda_ext.references.trigonometry import sine_cosine
-from pufferlib.util.philox import episode_of, philox, uniform
-
-Floats = NDArray[np.float32]
+from pufferlib.util.philox import uniform
 
 f = np.float32
 GRAVITY, FORCE = f(9.8), f(10)
@@ -48,7 +44,7 @@ WHITE, BLACK, BROWN = (255, 255, 255), (0, 0, 0), (200, 150, 100)
 COLUMNS, LINES = 61, 7  # of text
 
 
-class ClassicCartpole(gymnasium.Env[Floats, Any]):
+class ClassicCartpole(ClassicEnv):
     """The CartPole environment.
 
     Its state consists of ``seed``, ``episode`` and ``t`` (ints), and ``x``, ``x_dot``, ``theta`` and ``theta_dot``
@@ -58,34 +54,17 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
     metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
 
     def __init__(self, *, max_episode_steps: int = 500, render_mode: str | None = None) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi", "rgb_array" or None')
-        self.max_episode_steps = count("max_episode_steps", max_episode_steps)
-        self.render_mode = render_mode
+        super().__init__(max_episode_steps, render_mode)
         bounds = np.array([2 * MOST_X, np.inf, 2 * MOST_THETA, np.inf], np.float32)
         self.observation_space = spaces.Box(-bounds, bounds)
         self.action_space = spaces.Discrete(2)
-        self.seed: int | None = None
-        self.episode = self.t = 0
         self.x: Any = f(0)  # float32, as are the next three
         self.x_dot: Any = f(0)
         self.theta: Any = f(0)
         self.theta_dot: Any = f(0)
 
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Floats, dict[str, Any]]:
-        """Start an episode and return (observation, info).
-
-        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
-        last seed or, in the first reset, number 0 of a random seed. options: ignored.
-        """
-        super().reset(seed=seed)
-        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
-        self.t = 0
-        words = philox(self.seed, self.episode, 0, 0, START)
+    def begin(self, *words: Any) -> None:
         self.x, self.x_dot, self.theta, self.theta_dot = (uniform(word) * f(0.1) - f(0.05) for word in words)
-        return self._observed(), {}
 
     def step(self, action: int) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         force = FORCE if action == 1 else -FORCE
@@ -101,7 +80,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
         )
         self.t += 1
         fell = bool(abs(self.x) > MOST_X or abs(self.theta) > MOST_THETA)
-        return self._observed(), 1.0, fell, not fell and self.t >= self.max_episode_steps, {}
+        return self.observed(), 1.0, fell, not fell and self.t >= self.max_episode_steps, {}
 
     def render(self) -> Any:
         """Draw track, cart and pole; return a str for "ansi", uint8 (HEIGHT, WIDTH, 3) for "rgb_array", else None."""
@@ -111,7 +90,7 @@ class ClassicCartpole(gymnasium.Env[Floats, Any]):
             return self._pixels()
         return None
 
-    def _observed(self) -> Floats:
+    def observed(self) -> Floats:
         return np.array([self.x, self.x_dot, self.theta, self.theta_dot], np.float32)
 
     def _pixels(self) -> NDArray[np.uint8]:

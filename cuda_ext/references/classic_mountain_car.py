@@ -17,19 +17,14 @@ Source       MountainCar-v0 of Gymnasium, which has the same rules but computes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from cuda_ext.references.episodes import START, count
+from cuda_ext.references.classic_env import ClassicEnv, Floats
 from cuda_ext.references.trigonometry import sine_cosine
-from pufferlib.util.philox import episode_of, philox, uniform
-
-Floats = NDArray[np.float32]
+from pufferlib.util.philox import uniform
 
 f = np.float32
 LEFT, RIGHT, GOAL = f(-1.2), f(0.6), f(0.5)
@@ -37,7 +32,7 @@ MOST_SPEED, FORCE, GRAVITY = f(0.07), f(0.001), f(0.0025)
 COLUMNS, LINES = 61, 9  # of text
 
 
-class ClassicMountainCar(gymnasium.Env[Floats, Any]):
+class ClassicMountainCar(ClassicEnv):
     """The MountainCar environment.
 
     Its state consists of ``seed``, ``episode`` and ``t`` (ints), and ``position`` and ``velocity`` (float32). Raises
@@ -47,31 +42,14 @@ class ClassicMountainCar(gymnasium.Env[Floats, Any]):
     metadata = {"render_modes": ["ansi"], "render_fps": 30}
 
     def __init__(self, *, max_episode_steps: int = 200, render_mode: str | None = None) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi" or None')
-        self.max_episode_steps = count("max_episode_steps", max_episode_steps)
-        self.render_mode = render_mode
+        super().__init__(max_episode_steps, render_mode)
         self.observation_space = spaces.Box(np.array([LEFT, -MOST_SPEED]), np.array([RIGHT, MOST_SPEED]))
         self.action_space = spaces.Discrete(3)
-        self.seed: int | None = None
-        self.episode = self.t = 0
         self.position: Any = f(0)  # float32, as is the next
         self.velocity: Any = f(0)
 
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Floats, dict[str, Any]]:
-        """Start an episode and return (observation, info).
-
-        seed: from 0 to 2**32 - 1; the episode is number 0 of this seed. Without a seed, the episode is the next of the
-        last seed or, in the first reset, number 0 of a random seed. options: ignored.
-        """
-        super().reset(seed=seed)
-        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
-        self.t = 0
-        word = philox(self.seed, self.episode, 0, 0, START)[0]
-        self.position, self.velocity = uniform(word) * f(0.2) - f(0.6), f(0)
-        return self._observed(), {}
+    def begin(self, *words: Any) -> None:
+        self.position, self.velocity = uniform(words[0]) * f(0.2) - f(0.6), f(0)
 
     def step(self, action: int) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         slope = sine_cosine(f(3) * self.position)[1]
@@ -81,7 +59,7 @@ class ClassicMountainCar(gymnasium.Env[Floats, Any]):
         self.velocity = f(0) if self.position == LEFT and velocity < 0 else velocity
         self.t += 1
         arrived = bool(self.position >= GOAL and self.velocity >= 0)
-        return self._observed(), -1.0, arrived, not arrived and self.t >= self.max_episode_steps, {}
+        return self.observed(), -1.0, arrived, not arrived and self.t >= self.max_episode_steps, {}
 
     def render(self) -> Any:
         """Draw the ground, the goal as "!" and the car as "O"; return a str for "ansi", else None."""
@@ -96,5 +74,5 @@ class ClassicMountainCar(gymnasium.Env[Floats, Any]):
             picture[ground[column] - 1, column] = letter
         return "\n".join("".join(line).rstrip() for line in picture)
 
-    def _observed(self) -> Floats:
+    def observed(self) -> Floats:
         return np.array([self.position, self.velocity], np.float32)
