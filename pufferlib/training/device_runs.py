@@ -90,6 +90,9 @@ class DeviceConfig(RunConfig):
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         self.require("False: an iteration is a CUDA graph", lambda value: not value, "compile")
+        if self.policy_kwargs.get("normalize"):
+            wrong = "policy_kwargs has normalize=True, but this trainer does not update its statistics"
+            raise pufferlib.PlanError(f"{wrong}; leave it out, or use ppo")
         require_settings(self)
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:

@@ -271,6 +271,7 @@ def test_schedules() -> None:
         ({"frame_stack": 2}, "frame_stack=2 is out of bounds"),
         ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 is out of bounds; use more than 0"),
         ({"episodic_life": True}, "episodic_life=True is out of bounds"),
+        ({"policy_kwargs": {"normalize": True}}, "normalize=True, but this trainer does not update its statistics"),
         ({"policy": "lstm"}, "has a memory"),
         ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
     ],
