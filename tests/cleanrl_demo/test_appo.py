@@ -288,6 +288,19 @@ def test_epsilon_is_pushed_with_the_weights(monkeypatch):
     actor.close()
 
 
+def test_what_is_pushed_has_the_epsilon_of_its_step():
+    config = dqn_ray.Config(
+        total_steps=100, learning_starts=10, exploration_fraction=0.5, start_epsilon=1.0, end_epsilon=0.2
+    )
+    learner = SimpleNamespace(policy=SimpleNamespace(epsilon=torch.ones(())), num_steps=25)
+    pushed = []
+    fleet = SimpleNamespace(broadcast=lambda version, policy: pushed.append((version, float(policy.epsilon))))
+    for num_steps in (25, 80):
+        learner.num_steps = num_steps
+        dqn_ray.push(fleet, learner, config, version=num_steps)
+    assert pushed == [(25, pytest.approx(0.6)), (80, pytest.approx(0.2))]
+
+
 # --------------------------------------------------------------------------------------------------------- the fleet
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ def allowed(observations: Any) -> tuple[Any, Any]:
     """Return how many actions a governor may choose, for each governor, and how many the planner may."""
     counts = [int(observation["action_mask"].sum()) for observation in observations.values()]
     return counts[:-1], counts[-1]
+
+
+def test_the_environment_and_its_equations_have_the_same_defaults() -> None:
+    env, model = (inspect.signature(kind).parameters for kind in (EconomyCovid, Model))
+    names = set(env) - {"render_mode"}
+    assert names == set(model) - {"data"} and len(names) == 10
+    assert {name: env[name].default for name in names} == {name: model[name].default for name in names}
 
 
 def test_governors_are_bound_for_four_weeks_and_the_planner_until_its_next_day() -> None:
