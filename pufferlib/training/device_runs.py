@@ -90,10 +90,14 @@ class DeviceConfig(RunConfig):
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
         self.require("False: an iteration is a CUDA graph", lambda value: not value, "compile")
+        require_settings(self)
+
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name and its keyword arguments. Raises PlanError for ``normalize``."""
         if self.policy_kwargs.get("normalize"):
             wrong = "policy_kwargs has normalize=True, but this trainer does not update its statistics"
             raise pufferlib.PlanError(f"{wrong}; leave it out, or use ppo")
-        require_settings(self)
+        return super().made_as()
 
     def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
         """Return the largest number of rows that an update of the smallest team can learn from."""
