@@ -157,6 +157,8 @@ def test_rewards_and_flags_lie_next_to_the_observations_they_came_with(settings:
     assert trainer.global_step == 2 * 4 * 16
     assert {"action", "episode/r", "episode/l"} <= trainer.stats.keys()
     assert trainer.stats.keys().isdisjoint({"env_id", "agent_id", "env"})
+    trainer._take_infos([{"wolf": {"env_id": 3, "score": 1.0}, "env_id": 3}])  # as of several agents
+    assert trainer.stats["wolf/score"] == [1.0] and "wolf/env_id" not in trainer.stats
     trainer.close()
 
 
