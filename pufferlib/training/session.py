@@ -90,7 +90,7 @@ class RunConfig:
     torch_threads: int = 1
     """number of threads that torch uses; more than one helps only large networks"""
     compile: bool = False
-    """compile networks by torch.compile, which takes up to a minute and makes updates of large minibatches faster"""
+    """compile networks by torch.compile, which takes up to a minute and may make updates of large minibatches faster"""
     checkpoint_every: int | None = 1_000_000
     """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
     checkpoint_minutes: float | None = 1.0
