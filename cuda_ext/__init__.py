@@ -20,6 +20,7 @@ checking        runs kernels on the host as a device would; raises an error if a
 host.h          runs kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers;
                 host_main.h runs launches, one environment after another or many side by side; host_threads.h has the
                 threads that share a launch
+machine_code    counts the instructions of compiled kernels
 nvrtc           compiles kernels for a device and reports the resources that they use, even without a device
 occupancy       computes how many blocks of a kernel fit on a multiprocessor
 report          reports on this machine's support for kernels

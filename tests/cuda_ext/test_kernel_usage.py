@@ -11,6 +11,7 @@ from kernel_programs import counting
 from torch import nn
 
 from cuda_ext import nvrtc, occupancy
+from cuda_ext.machine_code import Instructions
 from cuda_ext.network import Network, sizes
 from cuda_ext.nvrtc import Cubin
 from cuda_ext.occupancy import MULTIPROCESSORS, Occupancy
@@ -85,6 +86,19 @@ def test_what_a_kernel_of_ones_own_takes(tmp_path: Path) -> None:
     assert plain.cubin.shared_nbytes + 12_000 <= takes.cubin.shared_nbytes < 13_000
     assert takes.cubin.stack_nbytes == 32
     assert takes.occupancy == (17, 17 * 64 / 2048, "shared")
+
+
+def test_instructions_are_counted(tmp_path: Path) -> None:
+    """Two barriers more are two more in the machine code."""
+    codes = [
+        kernel_usage(counting(tmp_path, more=more), "step", "sm_90", {"num_agents": 40}).cubin.code
+        for more in ("", "group.sync();\n group.sync();")
+    ]
+    plain, waits = map(Instructions.of, codes)
+    assert waits.barriers == plain.barriers + 2 > 2
+    assert waits.total > plain.total > plain.global_loads + plain.global_stores > 2
+    with pytest.raises(ValueError, match="no .text section"):
+        Instructions.of(codes[0].replace(b".text.", b".other"))
 
 
 def test_launches_are_those_that_are_compiled() -> None:
