@@ -21,13 +21,15 @@ from pufferlib.errors import KernelError
 
 __all__ = ["CheckedKernel"]
 
+NUM_MULTIPROCESSORS = 3  # of the device whose choice of blocks is checked
 PLAYING = threading.Lock()  # a library plays one block at a time
 
 
 class CheckedKernel:
     """A kernel that runs on fibres of this process, in a device's layout, with a new order of threads in each launch.
 
-    It is compiled once per shape. Every byte of shared memory is 0xAB until the kernel writes it.
+    It is compiled once per shape. Every second launch has smaller blocks, if a device might choose them. Every byte of
+    shared memory is 0xAB until the kernel writes it.
     """
 
     def __init__(self, kernel: KernelEnv, shape: Shape) -> None:
@@ -45,11 +47,13 @@ class CheckedKernel:
         if they wait for a thread that has ended.
         """
         play, address, seeds = self._play, arguments.ctypes.data, self._order_seeds
-        num_blocks, block_size = self._shape.num_blocks(num_envs), self._shape.block_size
+        shapes = self._shape, self._shape.split(num_envs, NUM_MULTIPROCESSORS)
 
         def run(stream: int) -> None:
+            seed = next(seeds)
+            shape = shapes[seed % 2]
             with PLAYING:
-                wrong = play(address, num_blocks, block_size, next(seeds))
+                wrong = play(address, shape.num_blocks(num_envs), shape.block_size, seed)
             if wrong is not None:
                 raise KernelError(
                     f'"{self._name}" would hang on a device: {wrong.decode()}; '

@@ -33,6 +33,7 @@ class DeviceKernel:
             ) from error
         self.shape = shape
         self._device = cupy.cuda.Device()  # the current device, for which the kernel is compiled
+        self._num_multiprocessors: int = self._device.attributes["MultiProcessorCount"]
         self._present_device = cupy.cuda.runtime.getDevice
         architecture = nvrtc.architecture_of(kernel, self._device.compute_capability)
         # CuPy's own compilation would add options, -ftz=true among them, which rounds differently, and look for CUDA's
@@ -53,7 +54,8 @@ class DeviceKernel:
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """
-        grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
+        shape = self.shape.split(num_envs, self._num_multiprocessors)
+        grid, block = (shape.num_blocks(num_envs), 1, 1), (shape.block_size, 1, 1)
         # CuPy reads the array's interface, for which NumPy describes all fields at every launch: 46 to 71 µs for the
         # structs of cuda_ext, 1 µs for the same bytes without fields (benchmarks/gpu.py).
         packed = (arguments.view(np.dtype((np.void, arguments.nbytes))),)

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ __all__ = [
 NUM_LANES = 32
 MOST_THREADS = 768  # with 1,024 a thread has at most 64 registers, and tag/continuous spills some
 TILE_NBYTES = 16384  # of shared memory for a block's observations; more would fit fewer blocks on a multiprocessor
+GROUP_TILE_NBYTES = 30720  # if a block plays one environment, whose rows would otherwise be written out of order
 WEIGHTS_NBYTES = 24576  # for a network's weights
 # The messages of NVRTC and GCC, and of Clang.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
@@ -53,12 +55,14 @@ THREAD_NS = 1e4  # the work that justifies another thread on the host; ten times
 class Shape:
     """The layout of a launch.
 
-    group_size: the number of threads that play an environment together. block_size: the number of threads per block.
-    tile: the number of floats of shared memory that collect a block's observations; 0 for none.
+    num_agents: agents per environment. group_size: the number of threads that play an environment together. block_size:
+    the most threads per block. tile: the number of floats of shared memory that collect the observations of a warp or,
+    if an environment has more threads, of a block; 0 for none.
     network_width: the padded width of the widest layer of the network that chooses actions; 0 without a network.
     num_weights: the number of the network's weights if each block keeps them in shared memory, else 0.
     """
 
+    num_agents: int
     group_size: int
     block_size: int
     tile: int
@@ -73,18 +77,21 @@ class Shape:
         of agents for which MOST_THREADS threads per environment are enough. If there are more than NUM_LANES agents,
         the number of threads per environment is a multiple of NUM_LANES.
 
-        A block's observations are collected in shared memory if they fit in TILE_NBYTES and an environment has more
-        than one thread. The network's weights are kept in shared memory if they fit in WEIGHTS_NBYTES.
+        Observations are collected in shared memory if those of a block fit in TILE_NBYTES or, if the block plays one
+        environment and no network chooses actions, in GROUP_TILE_NBYTES. The network's weights are kept in shared
+        memory if they fit in WEIGHTS_NBYTES.
         """
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
             agents_per_thread = -(-num_agents // MOST_THREADS)  # even: no second round for a few agents
             group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
-        floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
-        tile = floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0
+        num_warps, in_warp = (block_size // NUM_LANES, NUM_LANES // group_size) if group_size <= NUM_LANES else (1, 1)
+        floats = -(-in_warp * num_agents * observation_size // 4) * 4  # aligned to 16 bytes
+        most = TILE_NBYTES if group_size <= NUM_LANES or network_width else GROUP_TILE_NBYTES
+        tile = floats if 4 * num_warps * floats <= most else 0
         fit = 4 * num_weights <= WEIGHTS_NBYTES
-        return cls(group_size, block_size, tile, network_width, num_weights if fit else 0)
+        return cls(num_agents, group_size, block_size, tile, network_width, num_weights if fit else 0)
 
     @property
     def envs_per_block(self) -> int:
@@ -95,7 +102,8 @@ class Shape:
     @property
     def macros(self) -> dict[str, int]:
         """The macros that a program for this layout is compiled with (see kernel.cuh)."""
-        macros = {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
+        macros = {"NUM_AGENTS": self.num_agents, "GROUP_SIZE": self.group_size}
+        macros |= {"BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
         return macros
@@ -103,15 +111,28 @@ class Shape:
     def num_blocks(self, num_envs: int) -> int:
         return -(-num_envs // self.envs_per_block)
 
+    def split(self, num_envs: int, num_multiprocessors: int) -> Shape:
+        """Return a layout with smaller blocks if otherwise some multiprocessors would have none of a launch's blocks.
+
+        The program that was compiled for this layout plays it, too.
+        """
+        shape = self
+        while shape.group_size <= NUM_LANES < shape.block_size and shape.num_blocks(num_envs) < num_multiprocessors:
+            shape = replace(shape, block_size=shape.block_size // 2)
+        return shape
+
 
 def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
-    """Return compiled(shape). If that raises KernelError and shape has weights in shared memory, retry without them."""
-    try:
-        return compiled(shape)
-    except KernelError:
-        if not shape.num_weights:
-            raise
-        return compiled(replace(shape, num_weights=0))
+    """Return compiled(shape). If that raises KernelError, retry without weights and then without a tile.
+
+    A kernel with shared memory of its own may leave no room for them.
+    """
+    without_weights = replace(shape, num_weights=0)
+    shapes = list(dict.fromkeys([shape, without_weights, replace(without_weights, tile=0)]))
+    for smaller in shapes[:-1]:
+        with suppress(KernelError):
+            return compiled(smaller)
+    return compiled(shapes[-1])
 
 
 class HostKernel:

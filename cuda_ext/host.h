@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #define __device__
@@ -20,6 +21,9 @@
 #define __global__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __align__(size) __attribute__((aligned(size)))
+
+struct __align__(16) float4 { float x, y, z, w; };
 
 inline unsigned __float_as_uint(float value) {
     unsigned bits;
@@ -84,35 +88,63 @@ constexpr host::CallSite caller = {nullptr, 0};
 
 #include <pthread.h>
 
+// Each block has new arrays of the heap, so that AddressSanitizer notices an index that is out of range.
+#define STAGED(type, name, size) static host::Array<type, size> name
+
 namespace host {
-struct Thread { Index index; unsigned num_barriers, num_votes, num_group_barriers; };
+struct AnyArray {
+    AnyArray() : next(all) { all = this; }
+    virtual void renew() = 0;
+    AnyArray* next;
+    static inline AnyArray* all = nullptr;
+};
+template <class T, size_t size> struct Array : AnyArray {
+    T* elements = nullptr;
+    void renew() override {
+        free(elements);
+        elements = (T*)malloc(size * sizeof(T));
+        memset((void*)elements, 0xAB, size * sizeof(T));
+    }
+    operator T*() const { return elements; }
+};
+inline void renew_arrays() {
+    for (AnyArray* array = AnyArray::all; array; array = array->next) array->renew();
+}
+
+struct Thread { Index index; unsigned num_barriers, num_votes, num_warp_barriers; };
 inline thread_local Thread self;
 // Three, used in rotation: with one, ThreadSanitizer orders a thread that leaves it late after a thread that reaches
 // the next barrier early.
-inline pthread_barrier_t barriers[3], group_barriers[MOST_THREADS][3];
+inline pthread_barrier_t barriers[3], warp_barriers[MOST_THREADS / 32][3];
+inline unsigned warp_masks[MOST_THREADS / 32];  // the threads that the barriers of a warp are for; 0: none yet
+inline pthread_mutex_t warp_mutexes[MOST_THREADS / 32];
 
 inline Index thread_index() { return self.index; }
 inline void barrier(CallSite) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
-inline void group_barrier(unsigned mask, CallSite) {
-    const unsigned first = self.index.x / 32 * 32 + __builtin_ctz(mask);
-    pthread_barrier_wait(&group_barriers[first][self.num_group_barriers++ % 3]);
+inline void warp_barrier(unsigned mask, CallSite) {
+    const unsigned warp = self.index.x / 32;
+    pthread_mutex_lock(&warp_mutexes[warp]);
+    if (!warp_masks[warp]) {
+        for (auto& barrier : warp_barriers[warp]) pthread_barrier_init(&barrier, nullptr, __builtin_popcount(mask));
+        warp_masks[warp] = mask;
+    }
+    pthread_mutex_unlock(&warp_mutexes[warp]);
+    pthread_barrier_wait(&warp_barriers[warp][self.num_warp_barriers++ % 3]);
 }
 
 template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_threads, unsigned, Kernel kernel) {
     struct Start { Kernel* kernel; unsigned thread; };
     block_size = {num_threads, 1, 1};
     grid_size = {num_blocks, 1, 1};
-    const unsigned group_size = GROUP_SIZE;
     for (unsigned block = 0; block < num_blocks; ++block) {
         block_index = {block, 0, 0};
+        renew_arrays();
         poison();
         for (auto& count : votes) count = 0;
         for (int k = 0; k < 3; ++k) {
             pthread_barrier_init(&barriers[k], nullptr, num_threads);
-            for (unsigned t = 0; t < num_threads; ++t) {
-                pthread_barrier_init(&group_barriers[t][k], nullptr, group_size <= 32 ? group_size : 1);
-            }
         }
+        for (auto& mutex : warp_mutexes) pthread_mutex_init(&mutex, nullptr);
         std::vector<pthread_t> threads(num_threads);
         std::vector<Start> starts(num_threads);
         for (unsigned t = 0; t < num_threads; ++t) {
@@ -128,7 +160,13 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
         for (auto& thread : threads) pthread_join(thread, nullptr);
         for (int k = 0; k < 3; ++k) {
             pthread_barrier_destroy(&barriers[k]);
-            for (unsigned t = 0; t < num_threads; ++t) pthread_barrier_destroy(&group_barriers[t][k]);
+        }
+        for (unsigned warp = 0; warp < MOST_THREADS / 32; ++warp) {
+            if (warp_masks[warp]) {
+                for (auto& barrier : warp_barriers[warp]) pthread_barrier_destroy(&barrier);
+            }
+            warp_masks[warp] = 0;
+            pthread_mutex_destroy(&warp_mutexes[warp]);
         }
     }
     return nullptr;
@@ -152,7 +190,7 @@ inline unsigned long long atomicMin(unsigned long long* target, unsigned long lo
 #include <ucontext.h>
 
 namespace host {
-enum State { RUNS, AT_BARRIER, AT_GROUP_BARRIER, DONE };
+enum State { RUNS, AT_BARRIER, AT_WARP_BARRIER, DONE };
 struct Fibre { void* stack; Index index; State state; CallSite site; unsigned mask, num_votes; };
 inline Fibre* current;
 inline void* scheduler;
@@ -204,7 +242,7 @@ inline void wait(State state, unsigned mask, CallSite site) {
     yield();
 }
 inline void barrier(CallSite site) { wait(AT_BARRIER, 0, site); }
-inline void group_barrier(unsigned mask, CallSite site) { wait(AT_GROUP_BARRIER, mask, site); }
+inline void warp_barrier(unsigned mask, CallSite site) { wait(AT_WARP_BARRIER, mask, site); }
 inline unsigned& num_votes() { return current->num_votes; }
 
 inline void shuffle(std::vector<unsigned>& order, uint32_t& random) {
@@ -234,8 +272,8 @@ inline const char* reason(const Fibre& waits, const Fibre& other) {
     return text;
 }
 
-// Releases a group if all its threads are at the same barrier. Returns null, or a text that explains why they are not.
-inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
+// Releases the threads of a warp's barrier if all are there. Returns null, or a text that explains why they are not.
+inline const char* release_warp(std::vector<Fibre>& fibres, const Fibre& one) {
     Fibre* const warp = &fibres[one.index.x / 32 * 32];
     const unsigned mask = one.mask;
     for (unsigned k = 0; k < 32; ++k) {
@@ -247,7 +285,7 @@ inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
     return nullptr;
 }
 
-// Releases the block, or every complete group. Returns null, or a text that explains why no thread can continue.
+// Releases the block, or every complete warp. Returns null, or a text that explains why no thread can continue.
 inline const char* release(std::vector<Fibre>& fibres) {
     const Fibre* first = nullptr;  // of the fibres at a barrier of the block, which ignores fibres that have ended
     const char* wrong = nullptr;
@@ -259,8 +297,8 @@ inline const char* release(std::vector<Fibre>& fibres) {
     }
     for (Fibre& fibre : fibres) {
         if (fibre.state == AT_BARRIER && all) fibre.state = RUNS;
-        if (fibre.state != AT_GROUP_BARRIER) continue;
-        if (const char* why = release_group(fibres, fibre)) {
+        if (fibre.state != AT_WARP_BARRIER) continue;
+        if (const char* why = release_warp(fibres, fibre)) {
             wrong = why;
         } else {
             any = true;
@@ -338,29 +376,29 @@ inline int any_of_block(int value, CallSite site) {
 template <class T> T shuffled(unsigned mask, T value, int source, CallSite site) {
     const unsigned thread = thread_index().x;
     memcpy(&lanes[thread], &value, sizeof value);
-    group_barrier(mask, site);
+    warp_barrier(mask, site);
     T result;
     memcpy(&result, &lanes[thread / 32 * 32 + source % 32], sizeof result);
-    group_barrier(mask, site);
+    warp_barrier(mask, site);
     return result;
 }
 
 inline unsigned ballot(unsigned mask, int value, CallSite site) {
     const unsigned thread = thread_index().x;
     lanes[thread] = value != 0;
-    group_barrier(mask, site);
+    warp_barrier(mask, site);
     unsigned result = 0;
     for (unsigned bit = 0; bit < 32; ++bit) {
         if (mask >> bit & 1 && lanes[thread / 32 * 32 + bit]) result |= 1u << bit;
     }
-    group_barrier(mask, site);
+    warp_barrier(mask, site);
     return result;
 }
 }  // namespace host
 
 #define __syncthreads() host::barrier(CURRENT_SITE)
 #define __syncthreads_or(value) host::any_of_block(value, CURRENT_SITE)
-#define __syncwarp(mask) host::group_barrier(mask, CURRENT_SITE)
+#define __syncwarp(mask) host::warp_barrier(mask, CURRENT_SITE)
 #define __shfl_sync(mask, value, source) host::shuffled(mask, value, source, CURRENT_SITE)
 #define __ballot_sync(mask, value) host::ballot(mask, value, CURRENT_SITE)
 

@@ -42,7 +42,7 @@ bool are_actions(const Env& env) {
 void play_one_by_one(const Env& arguments, int first, int last) {
     const Env env = arguments;  // a copy without pointers to it, so that the kernel's writes cannot change it
     for (int index = first; index < last; ++index) {
-        play_all<1>(env, index, 1, Group{0}, nullptr, [](int) {}, env.policy_network);
+        play_all<1>(env, index, 1, Group{0}, InPlace{}, env.policy_network);
     }
 }
 
@@ -60,7 +60,7 @@ inline __attribute__((always_inline)) void play_side_by_side(const Env& argument
     if (env.actions == nullptr || env.resets) __builtin_unreachable();
     for (int index = first; index < last; index += LANES) {
         const int count = last - index < LANES ? last - index : LANES;
-        play_all<LANES>(env, index, count, Group{0}, nullptr, [](int) {}, nullptr);
+        play_all<LANES>(env, index, count, Group{0}, InPlace{}, nullptr);
     }
 }
 

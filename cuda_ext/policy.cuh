@@ -4,8 +4,10 @@
 #include "layers.cuh"
 #include "sampling.cuh"
 
-#ifndef NETWORK_WIDTH  // floats of the widest layer, padded; the host's program is for any network
-#define NETWORK_WIDTH 256
+#ifdef NETWORK_WIDTH  // floats of the widest layer, padded
+#define HAS_NETWORK
+#else
+#define NETWORK_WIDTH 256  // for any network: the host's program, and launches without one
 #endif
 #ifndef NUM_WEIGHTS  // of a network that a block keeps in shared memory; 0 for none
 #define NUM_WEIGHTS 0

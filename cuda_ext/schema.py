@@ -5,14 +5,15 @@
         fields=(Field("x", "int32", per="agent"), Field("starts", "int32", per="launch", role="const")),
     )
 
-``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program. This file imports
-only the standard library, and files that declare environments import only this one, because setup.py imports them all.
+``Schema.declaration`` returns the C++ of ``struct Env``, which precedes the kernel file in a program for the host;
+staging.py returns it for a device. This file imports only the standard library, and files that declare environments
+import only this one, because setup.py imports them all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["COMMON", "CONSTANTS", "CTYPES", "DTYPES", "LAUNCH", "Field", "KernelEnv", "Parameter", "Schema"]
@@ -182,35 +183,33 @@ class Schema:
                 )
         object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
 
-    def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:
-        """Return the C++ of ``struct Env`` and of the functions that zero fields.
+    def declaration(self) -> str:
+        """Return the C++ of ``struct Env``, which is the argument of a launch on the host, and of ``zeroing``."""
+        lines = ["struct Env {", *(f"    {line}" for line in self.members({})), "};", *self.zeroing(()), ""]
+        return "\n".join(lines)
 
-        constants: the values to compile in, keyed by name.
-        """
-        constants = constants or {}
-        typed = [*LAUNCH, *((parameter.name, CTYPES[parameter.dtype]) for parameter in self.parameters)]
-        lines = []
-        for name, ctype in typed:
+    def members(self, constants: Mapping[str, int | float]) -> Iterator[str]:
+        """Yield the C++ of a launch's arguments. constants: the values to compile in, keyed by name."""
+        for name, ctype in (*LAUNCH, *((parameter.name, CTYPES[parameter.dtype]) for parameter in self.parameters)):
             constant = name in constants
-            lines.append(f"static constexpr {ctype} {name} = {constants[name]};" if constant else f"{ctype} {name};")
+            yield f"static constexpr {ctype} {name} = {constants[name]};" if constant else f"{ctype} {name};"
         for member in self.all_fields:
-            lines.append(f"{'const ' if member.role == 'const' else ''}{CTYPES[member.dtype]}* {member.name};")
-        zeroed = {
-            per: [member.name for member in self.all_fields if (member.reset, member.per) == ("zero", per)]
-            for per in PER
-        }
-        for_env = "".join(f" env.{name}[e] = 0;" for name in zeroed["env"])
-        for_agent = "".join(f" env.{name}[i] = 0;" for name in zeroed["agent"])
-        return "\n".join(
-            [
-                "struct Env {",
-                *(f"    {line}" for line in lines),
-                "};",
-                f"__device__ __forceinline__ void zero_env(const Env& env, int e) {{{for_env} }}",
-                f"__device__ __forceinline__ void zero_agent(const Env& env, int i) {{{for_agent} }}",
-                "",
-            ]
-        )
+            yield f"{'const ' if member.role == 'const' else ''}{CTYPES[member.dtype]}* {member.name};"
+
+    def zeroing(self, in_registers: Collection[str]) -> list[str]:
+        """Return the C++ of the functions that zero an environment's and an agent's fields.
+
+        in_registers: the names of the fields of which each thread has its own copy.
+        """
+        zeroed = [(member.name, member.per) for member in self.all_fields if member.reset == "zero"]
+        of_threads = "".join(f" env.{name}[e] = 0;" for name, per in zeroed if per == "env" and name in in_registers)
+        of_env = "".join(f" env.{name}[e] = 0;" for name, per in zeroed if per == "env" and name not in in_registers)
+        of_agent = "".join(f" env.{name}[i] = 0;" for name, per in zeroed if per == "agent")
+        inline = "__device__ __forceinline__ void"
+        return [
+            f"{inline} zero_env(const Env& env, int e, int rank) {{{of_threads} if (rank == 0) {{{of_env} }} }}",
+            f"{inline} zero_agent(const Env& env, int i) {{{of_agent} }}",
+        ]
 
 
 @dataclass(frozen=True)

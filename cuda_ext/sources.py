@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cuda_ext.schema import KernelEnv
+from cuda_ext.staging import Staging
 
 __all__ = [
     "CHECK_FLAGS",
@@ -72,7 +73,11 @@ def for_host(kernel: KernelEnv) -> str:
     return "\n".join(
         [
             "#include <exception>",
-            *_program(kernel, {"LANES": LANES, "LANE_SIZE": kernel.side_by_side} if kernel.side_by_side else {}),
+            *_program(
+                kernel,
+                {"LANES": LANES, "LANE_SIZE": kernel.side_by_side} if kernel.side_by_side else {},
+                kernel.schema.declaration(),
+            ),
             f"#define HOST_KERNEL(name) {entry(kernel)}_##name",
             f'#define DIGEST "{digest(kernel)}"',
             '#include "host_main.h"',
@@ -84,30 +89,32 @@ def for_host(kernel: KernelEnv) -> str:
 def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
     """Return a C++ program that runs a kernel on the host with the groups of threads that a device would use.
 
-    It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``,
-    which returns null, or an error text about barriers. ``seed`` determines the order in which the threads run; with 0,
-    they run in the order of their numbers. macros: as in ``for_device``. threads: run each CUDA thread on a host thread
-    instead of a fibre, for sanitizers.
+    It exports ``const char* <entry>_check(const Arguments*, unsigned num_blocks, unsigned num_threads, unsigned
+    seed)``, which returns null, or an error text about barriers. ``seed`` determines the order in which the threads
+    run; with 0, they run in the order of their numbers. macros: as in ``for_device``. threads: run each CUDA thread on
+    a host thread instead of a fibre, for sanitizers.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
+    staging = Staging.of(kernel.schema, macros, use_registers=not threads)
     return "\n".join(
         [
-            *_program(kernel, {**mode, **macros}),
+            *_program(kernel, {**mode, **macros}, staging.declaration(kernel.schema, macros, {})),
             f'extern "C" __attribute__((visibility("default"))) const char* {entry(kernel)}_check(',
-            "    const Env* env, unsigned num_blocks, unsigned num_threads, unsigned seed) {",
-            "    return host::launch(num_blocks, num_threads, seed, [env] { checked_kernel(*env); });",
+            "    const Arguments* launch, unsigned num_blocks, unsigned num_threads, unsigned seed) {",
+            "    return host::launch(num_blocks, num_threads, seed, [launch] { checked_kernel(*launch); });",
             "}",
             "",
         ]
     )
 
 
-def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
+def _program(kernel: KernelEnv, macros: Mapping[str, object], declaration: str) -> list[str]:
     return [
         *(f"#define {name} {value}" for name, value in macros.items()),
         '#include "host.h"',
         "namespace {",
-        kernel.schema.declaration(),
+        '#include "on_chip.cuh"',
+        declaration,
         '#include "kernel.cuh"',
         f'#include "{kernel.source}"',
         "}",
@@ -134,8 +141,10 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
     """
     defined = [f"#define {macro} {value}" for macro, value in {**macros, "CUDA_KERNEL": name}.items()]
     included: set[str] = set()
-    texts = [_inlined(file, included) for file in (FOLDER / "kernel.cuh", Path(kernel.source))]
-    return "\n".join([*defined, kernel.schema.declaration(constants), *texts, ""])
+    files = (FOLDER / "on_chip.cuh", FOLDER / "kernel.cuh", Path(kernel.source))
+    on_chip, *texts = [_inlined(file, included) for file in files]
+    declaration = Staging.of(kernel.schema, macros).declaration(kernel.schema, macros, constants)
+    return "\n".join([*defined, on_chip, declaration, *texts, ""])
 
 
 def _inlined(file: Path, included: set[str]) -> str:

@@ -92,7 +92,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
         env.terminations[row + a] = left;
         runners += !left;
     }
-    const bool late = env.t[e] >= env.episode_length, won = group.sum(runners) == 0;
+    const bool late = env.t[e] >= env.episode_length, won = !group.any(runners > 0);
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         if (!env.masks[row + a]) continue;
         const int tags = env.tags[first + a];

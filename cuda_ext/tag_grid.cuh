@@ -59,8 +59,7 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
         env.terminations[row + a] = is_tagged;
     }
     tags = group.sum(tags);
-    runners = group.sum(runners);
-    const bool won = runners == 0, late = !won && env.t[e] >= env.episode_length;
+    const bool won = !group.any(runners > 0), late = !won && env.t[e] >= env.episode_length;
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         if (a < num_taggers) {
             env.rewards[row + a] += tags > 0 ? (float)tags * env.tag_reward_for_tagger : -env.step_cost_for_tagger;

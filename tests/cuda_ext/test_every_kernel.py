@@ -12,6 +12,7 @@ from matrix import covering
 
 import pufferlib
 from cuda_ext import sources
+from cuda_ext.machine_code import Instructions
 from cuda_ext.occupancy import MULTIPROCESSORS
 from cuda_ext.references.sampling import POLICY
 from cuda_ext.schema import KernelEnv
@@ -185,21 +186,43 @@ def test_on_a_gpu_any_number_of_agents_equals_the_reference(name: str, kwargs: d
     assert report.num_episodes > 0
 
 
+# The most registers of a thread and bytes of shared memory of a block, in the order of DEVICE_CASES.
+MOST = [
+    (64, 2048), (72, 4608), (72, 12544), (64, 12264), (80, 17824), (80, 17824), (80, 39068), (80, 44420), (96, 43132),
+    (64, 1024), (72, 3072), (64, 512), (64, 2560), (64, 512), (96, 404),
+]  # fmt: skip
 # One of each kernel, of each way to see others, and of more agents than a block has threads.
-SPILLED = [
-    pytest.param(case, marks=[] if number in (0, 1, 3, 4, 8, 9, 10) else [pytest.mark.long])
-    for number, case in enumerate(DEVICE_CASES)
+BOUNDED = [
+    pytest.param((*case, *most), marks=[] if number in (0, 1, 3, 4, 8, 9, 10) else [pytest.mark.long])
+    for number, (case, most) in enumerate(zip(DEVICE_CASES, MOST, strict=True))
 ]
 
 
-@covering({"case": SPILLED, "architecture": [*MULTIPROCESSORS]})
-def test_no_register_is_spilled(case: tuple[str, dict[str, Any]], architecture: str) -> None:
-    name, kwargs = case
-    cubin = kernel_usage(name, "step", architecture, kwargs).cubin
+@covering({"case": BOUNDED, "architecture": [*MULTIPROCESSORS], "launch": ["step", "rollout"]})
+def test_registers_and_shared_memory_suffice(
+    case: tuple[str, dict[str, Any], int, int], architecture: str, launch: str
+) -> None:
+    name, kwargs, most_registers, most_shared = case
+    cubin = kernel_usage(name, launch, architecture, kwargs).cubin
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.spilled_nbytes == cubin.stack_nbytes == 0
-    assert cubin.num_registers <= 96
-    assert cubin.shared_nbytes <= 48 * 1024  # what a block has without asking for more
+    assert cubin.num_registers <= most_registers
+    assert cubin.shared_nbytes <= most_shared
+
+
+# Loads from the device's memory that a step of a rollout may contain: of a layout to start from, of an agent's action,
+# of what is added up at the end of an episode, and of no state.
+LOADS = {"classic/cartpole": 10, "ocean/stochastic": 12, "tag/grid": 10}
+
+
+@pytest.mark.parametrize("name", ["tag/grid", *(pytest.param(name, marks=pytest.mark.long) for name in [*LOADS][:2])])
+def test_state_stays_on_the_chip(name: str) -> None:
+    kwargs = {"num_taggers": 4} if name == "tag/grid" else {}
+    code = kernel_usage(name, "rollout", "sm_90", kwargs).cubin.code
+    step = Instructions.of(code, in_loop=True)
+    assert step.global_loads <= LOADS[name]
+    assert step.generic == step.barriers == 0  # the compiler knows the memory of each address, and that no warp waits
+    assert Instructions.of(code).total > step.total > 300
 
 
 def test_the_score_of_a_policy_that_solves(player: Player) -> None:

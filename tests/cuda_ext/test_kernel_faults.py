@@ -247,6 +247,5 @@ def launched(kernel: KernelEnv, kwargs: dict[str, Any]) -> tuple[Shape, dict[str
                 values[field.name] = f"[] {{ {numbers} return numbers; }}()"  # no code, which compiles slowly
     shape = Shape.of(num_agents, size)
     if shape.group_size <= NUM_LANES:
-        num_envs = NUM_LANES // shape.group_size
-        shape = Shape(shape.group_size, NUM_LANES, num_envs * num_agents * size if shape.tile else 0)
+        shape = dataclasses.replace(shape, block_size=NUM_LANES)
     return shape, values

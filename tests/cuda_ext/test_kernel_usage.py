@@ -75,7 +75,7 @@ def test_what_a_kernel_of_ones_own_takes(tmp_path: Path) -> None:
     room = """
     __shared__ float room[3000];
     float own[8];
-    for (int k = 0; k < 8; ++k) own[k] = room[k];
+    for (int k = 0; k < 8; ++k) own[(env.t[e] * 3 + k) % 8] = room[k];
     room[group.rank] = own[env.t[e] % 8];
     """
     plain, takes = (

@@ -57,6 +57,7 @@ class StandIn:
 class Device:
     def __init__(self, cupy: StandIn) -> None:
         self.cupy, self.id, self.compute_capability = cupy, cupy.present, "90"
+        self.attributes = {"MultiProcessorCount": 4}
 
     def __enter__(self) -> None:
         self.before, self.cupy.present = self.cupy.present, self.id
@@ -101,6 +102,18 @@ def test_arguments_are_the_memory_of_the_struct_without_its_fields(cupy: StandIn
         assert passed.__array_interface__["data"] == arguments.__array_interface__["data"]
         assert passed.tobytes() == arguments.tobytes()
         assert (grid, block, shared_nbytes, on) == ((4, 1, 1), (128, 1, 1), 0, stream)
+
+
+def test_blocks_are_smaller_where_a_multiprocessor_would_have_none(cupy: StandIn, kernel: KernelEnv) -> None:
+    """A block of 128 threads plays 32 of these environments; one of more than a warp's agents is a block anyway."""
+    assert [SHAPE.split(97, 4).block_size, SHAPE.split(96, 4).block_size, SHAPE.split(3, 4).block_size] == [
+        128,
+        64,
+        32,
+    ]
+    assert Shape.of(40, 1).split(1, 4).block_size == 64
+    DeviceKernel(kernel, SHAPE, {}).bound(np.zeros((), arguments_dtype(kernel.schema)), 50)(0)
+    assert cupy.launched[-1][:2] == ((4, 1, 1), (64, 1, 1))
 
 
 def test_launches_go_to_the_device_that_was_compiled_for(cupy: StandIn, kernel: KernelEnv) -> None:

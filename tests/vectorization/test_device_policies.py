@@ -300,7 +300,7 @@ def test_no_register_is_spilled(which: str, sizes: dict[str, int], network: tupl
 def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
     """Together they are more than the 48 KB that a block has."""
     cubin = cubin_of("in cells", {"policy": NETWORK}, (64, 6000), "sm_90")
-    assert 28_000 < cubin.shared_nbytes < 33_000  # its cells, and no weights
+    assert 28_000 < cubin.shared_nbytes < 46_000  # its cells, state and rows, and no weights
     assert cubin_of("some agents", {"policy": NETWORK}, (64, 6000), "sm_90").shared_nbytes > 24_000
 
 
