@@ -129,7 +129,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
         values |= {"num_agents": 64, "observation_size": 22, "num_taggers": 4, "num_nearest": 3, "full_observation": 0}
         values |= {"num_layouts": 0, "episode_length": 2, "squared_reach": 0}
         kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_continuous.cuh"))
-        text = kernel_programs.program(kernel, Shape(64, 64, 0), 2, values, 2)
+        text = kernel_programs.program(kernel, Shape(64, 64, 64, 0), 2, values, 2)
         return kernel_programs.build(text, folder, headers, sanitizer)
 
     def play(sanitizer: str, race: str = "", spoilt: bool = True) -> tuple[int, str]:
