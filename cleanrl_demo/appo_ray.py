@@ -143,6 +143,10 @@ class Learner:
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
     """Return an untrained learner. Raises PlanError for a policy that this trainer does not support."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
+    if actor.by_places:
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} goes by agents' places; use cleanrl_demo.ppo_cuda --separate"
+        )
     if any(part.requires_grad for part in actor.initial_state(1) or ()):
         raise pufferlib.PlanError(
             f"policy={config.policy!r} learns its initial state; return zeros, and add to them in forward"
@@ -187,7 +191,7 @@ class PolicyActor(RolloutActor):
         """
         rollout, state = self.rollout, None
         if self.memory is not None:
-            state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)
+            state = rollout.store_state(self.memory.of(batch.agent_ids, batch.masks), rows)
         distribution, values, next_state = self.actor(rollout.observations[rows], state)
         if self.memory is not None:
             assert next_state is not None
@@ -236,7 +240,7 @@ def vtrace(
     return corrections, advantages
 
 
-def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
+def evaluate_rows(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
     """Return the action distributions and the values for all rows, (steps * agents, …), in order of steps.
 
     observations: (steps, agents, …). states, starts: as ``state`` and ``starts`` of ``Actor.unroll``; ignored if the
@@ -258,7 +262,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
     host = joined(rollouts)
     lines = host.on(config.device)
     with torch.no_grad():
-        distribution, values = outlook(actor, lines.observations, lines.states, lines.starts)
+        distribution, values = evaluate_rows(actor, lines.observations, lines.states, lines.starts)
         log_probs = distribution.log_prob(
             lines.discrete_actions.flatten(0, 1), lines.continuous_actions.flatten(0, 1)
         ).view_as(lines.masks)
@@ -287,7 +291,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
             if not mb_masks.any():
                 continue
             state = tuple(part[agents] for part in lines.states)
-            distribution, newvalue = outlook(actor, mb_observations, state, starts)
+            distribution, newvalue = evaluate_rows(actor, mb_observations, state, starts)
             newlogprob = distribution.log_prob(discrete_actions.flatten(0, 1), continuous_actions.flatten(0, 1))
             newlogprob, entropy = newlogprob[mb_masks], distribution.entropy()[mb_masks]
             logratio = newlogprob - old_log_probs[mb_masks]

@@ -128,7 +128,8 @@ class Greedy(nn.Module):
 
     Its logits leave no choice: sampling gives the same action. network, kwargs: arguments of ``make_policy`` for the
     network, whose outputs are the Q-values. Raises SpaceError if the actions are not Discrete, PlanError for
-    ``normalize=True`` and for a recurrent network, and whatever ``make_policy`` raises.
+    ``normalize=True`` and for a network that has a memory or depends on agents' indices, and whatever
+    ``make_policy`` raises.
     """
 
     def __init__(
@@ -142,6 +143,8 @@ class Greedy(nn.Module):
         self.network = make_policy(network, observation_layout, action_space, **kwargs)
         if hasattr(self.network, "initial_state"):
             raise PlanError(f"network={network!r} has a memory, which this trainer does not keep")
+        if hasattr(self.network, "num_places"):
+            raise PlanError(f"network={network!r} depends on agents' indices, which the replay buffer does not store")
         self.space = action_space
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:

@@ -274,7 +274,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     if config.learner == "fused":
         rows = optimizer.rows(rollout.observations, *columns)
     else:
-        (weights,) = optimizer.param_groups[0]["params"]
+        (parameters,) = optimizer.param_groups[0]["params"]
     metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
         if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
@@ -300,11 +300,11 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             loss = pg_loss + config.value_coefficient * v_loss
             if config.entropy_coefficient:
                 loss = loss - config.entropy_coefficient * entropy
-            weights.grad.zero_()
+            parameters.grad.zero_()
             loss.mean().backward()
-            norm = weights.grad.norm()
+            norm = parameters.grad.norm()
             if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+                parameters.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():

@@ -2,6 +2,8 @@
 
     python -m cleanrl_demo.ppo_lstm --env my_module:make_env --backend pool
 
+The compiled learner and the weights of rows (``fair``), which take single rows, are ppo.py's alone.
+
 The policy's state for an agent is stored by agent id. It is reset where a row's mask is False: at the start of an
 episode or of an agent's life, also if the id belonged to another agent before. A rollout stores each row with the state
 that the policy had before the row. An update starts from the state stored with an agent's first row, and goes through
@@ -135,6 +137,10 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
         raise pufferlib.PlanError(
             f"policy={config.policy!r} has no memory (no initial_state); cleanrl_demo.ppo trains it faster"
         )
+    if actor.by_places:
+        raise pufferlib.PlanError(
+            f"policy={config.policy!r} goes by agents' places; use cleanrl_demo.ppo_cuda --separate"
+        )
     if any(part.requires_grad for part in actor.initial_state(1) or ()):
         raise pufferlib.PlanError(
             f"policy={config.policy!r} learns its initial state; return zeros, and add to them in forward"
@@ -217,7 +223,7 @@ class Rollout:
         self.starts[rows] = ~host.masks
         self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
-    def recall(self, state: State, rows: slice) -> State:
+    def store_state(self, state: State, rows: slice) -> State:
         """Store the state with which the policy sees these rows, and return the state."""
         for column, part in zip(self.states, state, strict=True):
             column[rows] = part
@@ -275,7 +281,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     returns = advantages + rollout.values
     lines = torch.from_numpy(rollout.lines()).to(config.device)
     valid_rows, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.masks, rollout.starts))
-    (weights,) = optimizer.param_groups[0]["params"]
+    (parameters,) = optimizer.param_groups[0]["params"]
     metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
         if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
@@ -305,11 +311,11 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             loss = pg_loss + config.value_coefficient * v_loss
             if config.entropy_coefficient:
                 loss = loss - config.entropy_coefficient * entropy
-            weights.grad.zero_()
+            parameters.grad.zero_()
             loss.mean().backward()
-            norm = weights.grad.norm()
+            norm = parameters.grad.norm()
             if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+                parameters.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():
@@ -348,7 +354,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 report.phase("inference")
                 rollout.receive(batch, host, rows)
                 with torch.inference_mode():
-                    state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
+                    state = rollout.store_state(memory.of(batch.agent_ids, batch.masks), rows)
                     distribution, values, next_state = learner.actor(rollout.observations[rows], state)
                     assert next_state is not None
                     memory.keep(batch.agent_ids, next_state)

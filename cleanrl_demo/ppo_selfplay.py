@@ -282,7 +282,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     returns = advantages + rollout.values
     valid_rows = torch.from_numpy(rollout.masks.nonzero()[0]).to(config.device)
     columns = (rollout.discrete_actions, rollout.continuous_actions, rollout.log_probs, advantages, returns)
-    (weights,) = optimizer.param_groups[0]["params"]
+    (parameters,) = optimizer.param_groups[0]["params"]
     metrics: list[torch.Tensor] = []  # of the last epoch's minibatches
     for epoch in range(config.num_epochs):
         if config.target_kl is not None and metrics and float(metrics[-1][3]) > config.target_kl:
@@ -305,11 +305,11 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
             loss = pg_loss + config.value_coefficient * v_loss
             if config.entropy_coefficient:
                 loss = loss - config.entropy_coefficient * entropy
-            weights.grad.zero_()
+            parameters.grad.zero_()
             loss.mean().backward()
-            norm = weights.grad.norm()
+            norm = parameters.grad.norm()
             if norm.is_cuda or norm > config.max_grad_norm:  # on a GPU, the host would wait for the comparison
-                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+                parameters.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():

@@ -166,7 +166,7 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
                 last[agent] = actor.rollout.observations[actor.rollout.newest[agent]].numpy().copy()
         on = joined([lines]).on("cpu")
         with torch.no_grad():
-            distribution, _ = appo_ray.outlook(learning, on.observations, on.states, on.starts)
+            distribution, _ = appo_ray.evaluate_rows(learning, on.observations, on.states, on.starts)
             log_probs = distribution.log_prob(
                 on.discrete_actions.flatten(0, 1), on.continuous_actions.flatten(0, 1)
             ).reshape(on.masks.shape)
@@ -218,7 +218,7 @@ def test_without_correction_and_clip_an_update_has_a3cs_gradient(monkeypatch):
     assert importance < 0.9  # it is measured, and not used
     gradient = flat.grad.clone()
     on = joined([lines]).on("cpu")
-    distribution, values = appo_ray.outlook(learner.actor, on.observations, on.states, on.starts)
+    distribution, values = appo_ray.evaluate_rows(learner.actor, on.observations, on.states, on.starts)
     actions = on.discrete_actions.flatten(0, 1), on.continuous_actions.flatten(0, 1)
     log_probs, entropy = (part.view_as(on.masks) for part in (distribution.log_prob(*actions), distribution.entropy()))
     values = values.view_as(on.masks)

@@ -125,7 +125,7 @@ def test_what_is_learnt_from_is_what_was_played(backend, num_envs, batch_size):
                 batch = vec.recv()
                 rollout.receive(batch, vec.host_batch, rows)
                 with torch.no_grad():
-                    state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
+                    state = rollout.store_state(memory.of(batch.agent_ids, batch.masks), rows)
                     distribution, rollout.values[rows], state = actor(rollout.observations[rows], state)
                     memory.keep(batch.agent_ids, state)
                     discrete_actions, continuous_actions = distribution.sample()

@@ -13,7 +13,9 @@ from gymnasium import spaces
 from torch import nn
 
 import pufferlib
+from cleanrl_demo import appo_ray, dqn, ppo_lstm, ppo_selfplay
 from pufferlib.emulation import emulate
+from pufferlib.errors import PlanError
 from pufferlib.layout import observation_layout
 from pufferlib.models import Actor, Origin, Player, action_mask_reader, load_policy, make_policy, save_policy
 from pufferlib.models.distributions import Decisions
@@ -397,6 +399,30 @@ def test_a_policy_by_places_plays_alone_and_knows_its_agents() -> None:
             else:
                 with pytest.raises(pufferlib.CallError, match=r"there is no agent 'cow'; the agents are wolf_0, "):
                     player.act({"cow": np.zeros(3, np.float32)})
+
+
+class Seated(torch.nn.Module):
+    """A recurrent policy that depends on the agents' indices."""
+
+    num_places = 3
+
+    def __init__(self, observation_layout: Any, action_space: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(observation_layout.shape[0], int(action_space.n))
+
+    def initial_state(self, num_rows: int) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros(num_rows, 1),)
+
+
+@pytest.mark.parametrize("trainer", [ppo_selfplay, ppo_lstm, appo_ray])
+def test_trainers_that_shuffle_agents_refuse_a_policy_by_places(trainer: Any) -> None:
+    teams = {"places": {"all": [0, 1, 2]}}
+    origin = Origin(f"{__name__}:Seated") if trainer is ppo_lstm else Origin("teams", teams)
+    with pufferlib.make(Opposite, backend="serial") as vec:
+        with pytest.raises(PlanError, match=r"goes by agents' places; use cleanrl_demo.ppo_cuda --separate"):
+            trainer.make_learner(vec, origin, trainer.Config(runs=None))
+        with pytest.raises(PlanError, match="network='teams' depends on agents' indices"):
+            dqn.Greedy(vec.observation_layout, vec.single_action_space, "teams", **teams)
 
 
 def test_padded_options_and_forbidden_ones_are_never_drawn() -> None:
