@@ -1,5 +1,6 @@
 """Shared parts of the trainers: runs and their folders, checkpoints, settings, reports, evaluation and films.
 
+    run_config         the settings that all trainers share
     session            runs training: environments, stretches between checkpoints, evaluation
     checkpoints        the checkpoint files in a run's folder
     settings           merges flags, files and the settings for an environment's family (defaults.toml)
@@ -9,7 +10,8 @@
     minibatches        minibatches of the rows to learn from
     replay_buffer      transitions to learn from off policy, with sum_tree for draws by priority
     team_replay        sequences of the joint steps of an environment's agents, to learn from off policy
-    segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them
+    segments, vtrace, clipped_losses   rollouts in segments, their advantages, and PPO's losses of them, for PuffeRL
+                       (pufferlib/compat)
     fused_policy       the compiled learner behind a policy
     weights            a policy's weights as one vector
     compilation        networks that torch.compile compiles while they learn
@@ -57,8 +59,9 @@ if TYPE_CHECKING:
     from pufferlib.training.replay_buffer import ReplayBuffer
     from pufferlib.training.results import Result
     from pufferlib.training.reward_processing import RewardProcessing
+    from pufferlib.training.run_config import RunConfig
     from pufferlib.training.schedules import SCHEDULES, rate_at
-    from pufferlib.training.session import RunConfig, Session, main, resumed, run
+    from pufferlib.training.session import Session, main, resumed, run
     from pufferlib.training.team_replay import TeamReplay
     from pufferlib.training.weights import as_one
 
@@ -71,7 +74,7 @@ _MODULE_OF = {
     "ReplayBuffer": "replay_buffer",
     "Result": "results",
     "RewardProcessing": "reward_processing",
-    "RunConfig": "session",
+    "RunConfig": "run_config",
     "SCHEDULES": "schedules",
     "Session": "session",
     "TeamReplay": "team_replay",

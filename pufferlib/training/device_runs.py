@@ -19,8 +19,9 @@ from pufferlib.training.cuda_graphs import GraphedIteration, on_own_stream
 from pufferlib.training.ddp import joined, require_as_many
 from pufferlib.training.planner import as_many_as_fit, free_nbytes
 from pufferlib.training.results import Result
+from pufferlib.training.run_config import RunConfig
 from pufferlib.training.runs import num_processes
-from pufferlib.training.session import RunConfig, environments, origin_of, torch_set_up
+from pufferlib.training.session import environments, origin_of, torch_set_up
 from pufferlib.training.teams import require_settings, teams_of
 from pufferlib.util.memory import memory_text
 

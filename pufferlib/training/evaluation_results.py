@@ -1,4 +1,4 @@
-"""What an evaluation found: its episodes, and statistics of their returns, scores and lengths."""
+"""The result of an evaluation: its episodes, and statistics of their returns, scores and lengths."""
 
 from __future__ import annotations
 

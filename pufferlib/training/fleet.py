@@ -19,7 +19,7 @@ from torch import nn
 import pufferlib
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.training.report import Report
-from pufferlib.training.session import RunConfig
+from pufferlib.training.run_config import RunConfig
 from pufferlib.vectorization.core.messages import CrashCause
 from pufferlib.vectorization.ray.connection import Connection, plain, ray_module, reason
 from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor

@@ -25,7 +25,7 @@ from pufferlib import VecEnv
 from pufferlib.errors import PlanError
 from pufferlib.population import ExactOracle, Mixture, PolicyPool, RemoteOracle, Seat, Setup
 from pufferlib.training.oracles import LearnedOracle, trainer_of
-from pufferlib.training.session import RunConfig
+from pufferlib.training.run_config import RunConfig
 from pufferlib.util.toml import checked
 
 VEC = ("num_envs", "backend", "num_workers", "batch_size")  # of the VecEnv in which responses are learnt

@@ -36,7 +36,8 @@ from pufferlib.population import (
 )
 from pufferlib.training.minibatches import require_rows
 from pufferlib.training.report import require_finite
-from pufferlib.training.session import RunConfig, torch_set_up
+from pufferlib.training.run_config import RunConfig
+from pufferlib.training.session import torch_set_up
 
 # The function of each trainer that makes a learner.
 LEARNERS = {"ppo": "make_learner", "dqn": "Learner"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pufferlib.util.toml import checked
 
-__all__ = ["plain_flags"]
+__all__ = ["literal", "plain_flags"]
 
 EPILOG = "Where tyro is installed, this help explains each setting: pip install tyro"
 
@@ -58,19 +58,19 @@ def _value(hint: Any, words: Any, flag: str, parser: argparse.ArgumentParser) ->
     """Convert what argparse returned for a flag to the type of its field, as far as the type determines it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
-        return tuple(_literal(word) for word in words)
+        return tuple(literal(word) for word in words)
     if _is_mapping(origin):
         if len(words) % 2:
             parser.error(f"argument {flag}: expected pairs of a key and a value")
-        return {key: _literal(word) for key, word in zip(words[::2], words[1::2], strict=True)}
+        return {key: literal(word) for key, word in zip(words[::2], words[1::2], strict=True)}
     if hint is bool or hint is str:
         return words
     if origin in (typing.Union, types.UnionType) and str in arguments:
         return None if words == "None" else words
-    return _literal(words)
+    return literal(words)
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
     """Return the value of a Python literal; return other text unchanged."""
     try:
         return ast.literal_eval(text)

@@ -1,6 +1,6 @@
 """The common parts of a run: its environments, folder and checkpoints, and the evaluation at its end.
 
-``RunConfig`` has the settings common to all trainers. ``run`` makes the environments, the learner and a report, calls
+``run`` makes the environments, the learner and a report, calls
 a trainer's ``learn``, and evaluates the policy on fresh seeds. A ``Session`` divides a run into stretches that end in
 checkpoints. Since the state of environments cannot be saved, all of them are reset after each stretch, with seeds that
 follow from the run's seed and the checkpoint's number. An uninterrupted run therefore does the same as one that is
@@ -17,9 +17,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,7 +36,8 @@ from pufferlib.training.evaluation import evaluate, policy_batch_of
 from pufferlib.training.minibatches import require_rows
 from pufferlib.training.report import Report
 from pufferlib.training.results import Result, labels_of, summary
-from pufferlib.training.runs import AUTO, command_to_resume, new_run_folder, note_resumed, num_processes, saying_where
+from pufferlib.training.run_config import RunConfig
+from pufferlib.training.runs import command_to_resume, new_run_folder, note_resumed, num_processes, saying_where
 from pufferlib.training.settings import from_command_line
 from pufferlib.training.tracking import Tracker
 from pufferlib.training.video import Videos, with_pictures
@@ -45,111 +46,6 @@ from pufferlib.vectorization.core.arguments import accepts_env_index
 SAVING_SHARE = 0.02  # of the time, at most, for saving newest.pt, which may have a replay buffer
 TURNS_TOGETHER = 16  # calls of is_due between agreements of several processes
 COARSE = 0.2  # of the remaining steps: larger rollouts are reported
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The settings that all trainers share. One step is one action of one agent."""
-
-    algorithm: ClassVar[str]
-    plans_num_envs: ClassVar[bool] = False  # whether num_envs="auto" is understood
-
-    env: str = "ocean/squared"
-    """name of the environment (`puffer envs` lists them), Gymnasium id, or your own module:callable"""
-    backend: str = "pool"
-    """serial, multiprocessing or pool"""
-    num_envs: int = 32
-    num_workers: int | None = None
-    """number of worker processes; default: one for each core"""
-    batch_size: int | None = None
-    """environments in a batch; default: half of num_envs on a pool, else all"""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the environment"""
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
-    on_error: str = "raise"
-    """raise, or restart: replace environments that raise or whose worker dies, and go on"""
-    step_timeout: float | None = None
-    """seconds that a step may take before its worker is killed; None: no limit"""
-    max_restarts: int | None = 3
-    """maximum number of restarts of each environment; None: no limit"""
-    seed: int = 1
-    total_steps: int = 120_000
-    policy: str = "default"
-    """mlp, cnn, nature, lstm, central, separate, or your own module:Class; default: a CNN for images, else an MLP"""
-    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the policy, such as hidden_size"""
-    frame_stack: int = 1
-    """number of recent observations that the policy sees"""
-    reward_clip: float | None = None
-    """bound on the rewards' magnitude in training; reported returns do not change"""
-    episodic_life: bool = False
-    """treat a lost life (info["lives"]) as the end of an episode in learning; the episode itself goes on"""
-    device: str = "cpu"
-    """where the policy learns and acts, such as cuda; environments step on the CPU"""
-    torch_threads: int = 1
-    """number of threads that torch uses; more than one helps only large networks"""
-    compile: bool = False
-    """compile networks by torch.compile, which takes up to a minute and may make updates of large minibatches faster"""
-    checkpoint_every: int | None = 1_000_000
-    """steps between checkpoints; each checkpoint resets all environments. Another one is written at the end"""
-    checkpoint_minutes: float | None = 1.0
-    """minutes between updates of newest.pt, which saves progress since the checkpoint without resets; None: never"""
-    eval_episodes: int = 1000
-    eval_greedy: bool = False
-    """evaluate with the most likely action instead of a sampled one"""
-    runs: str | None = "runs"
-    """parent folder of the run's folder; None writes nothing"""
-    track: bool = False
-    """send configuration and scalars to Weights & Biases; WANDB_MODE=offline writes them only into the run's folder"""
-    track_project: str = "pufferlib"
-    video_envs: tuple[int, ...] = ()
-    """ids of environments to film in training, such as 0; the films are saved in the run's folder, as GIFs"""
-    video_every: int = 50_000
-    """steps between the starts of two films of an environment"""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.env, str):
-            raise PlanError(f"env={self.env!r} is no name; pass a creator as the second argument: train(config, env)")
-        num_envs: Any = self.num_envs
-        if not (self.plans_num_envs and num_envs == AUTO):
-            self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
-        self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
-        self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
-        self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every", "batch_size")
-        self.require("0 or more, or None", lambda value: value is None or value >= 0, "checkpoint_minutes")
-        self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
-        try:
-            torch.device(self.device)
-        except (RuntimeError, TypeError) as error:
-            raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
-
-    def require(self, expected: str, fits: Callable[[Any], bool], *names: str) -> None:
-        """Raise PlanError unless ``fits`` accepts the value of each named setting.
-
-        expected: the allowed values, for the message.
-        """
-        for name in names:
-            value = getattr(self, name)
-            try:
-                fine = fits(value)
-            except TypeError:  # no number
-                fine = False
-            if not fine:
-                raise PlanError(f"{name}={value!r} is out of bounds; use {expected}")
-
-    def made_as(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the policy's name and its keyword arguments."""
-        return self.policy, self.policy_kwargs
-
-    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
-        """Return the largest number of rows that an update can learn from.
-
-        The result is meant for trainers with a ``rollout_length``; without this setting, a length of 1 is assumed.
-        """
-        batch_size = vec.agents_per_batch // vec.agents_per_env
-        length: int = getattr(self, "rollout_length", 1)
-        return max(1, length * vec.num_envs // batch_size) * vec.agents_per_batch
 
 
 class Learner(Protocol):

@@ -1,4 +1,4 @@
-"""What to evaluate: a policy, from a file or by its name, and the environment that it plays."""
+"""The subject of an evaluation: a policy, from a file or by its name, and the environment that it plays."""
 
 from __future__ import annotations
 

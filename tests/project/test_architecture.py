@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,9 +59,31 @@ READ_COMPAT_NAMES = {
 OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
     "ocean.suite": set().union(*LAYERS) | {"ocean", "cleanrl_demo"},
-    "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.util.files", "pufferlib.util.philox"},
+    "cuda_ext": {
+        "pufferlib.errors",
+        "pufferlib.environment",
+        "pufferlib.util.annotations",
+        "pufferlib.util.files",
+        "pufferlib.util.philox",
+    },
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
 }
+# What finds a package above pufferlib by name (docs/design.md, section 7).
+BY_NAME = {
+    "pufferlib.vectorization.device.kernel_lookup": "cuda_ext",
+    "pufferlib.vectorization.device.launchers": "cuda_ext",
+    "pufferlib.vectorization.device.policy": "cuda_ext",
+    "pufferlib.vectorization.device.rollout": "cuda_ext",
+    "pufferlib.testing.kernel_usage": "cuda_ext",
+    "pufferlib.training.fused_policy": "cuda_ext",
+    "pufferlib.training.oracles": "cleanrl_demo",
+    "pufferlib.cli.doctor": "cuda_ext",
+    "pufferlib.cli.ocean": "ocean",
+    "pufferlib.cli.training": "cleanrl_demo",
+}
+# Packages whose docstring lists their modules.
+LISTING = """adapters compat evaluation telemetry training tuning util vectorization.core vectorization.device
+    vectorization.driver vectorization.processes vectorization.ray""".split()
 # Optional packages are imported in the files about them, and nowhere else in pufferlib.
 OPTIONAL = {
     "pettingzoo": {
@@ -177,6 +200,25 @@ def test_imports_point_down(name: str) -> None:
     ours = [target for target in all_imports()[name] if target.partition(".")[0] in PACKAGES]
     wrong = [target for target in ours if not any(within(target, package) for package in visible(name))]
     assert not wrong, f"{name} must not see {wrong}"
+
+
+def test_what_is_imported_by_name_from_above_is_listed() -> None:
+    """Only texts count that begin with a package's name; the registry imports what users name."""
+    found = {
+        (name, match[1])
+        for name, path in MODULES.items()
+        if name.partition(".")[0] == "pufferlib"
+        for match in re.finditer(r'import_module\(f?"(ocean|cuda_ext|cleanrl_demo)\b', path.read_text())
+    }
+    assert found == {*BY_NAME.items()}
+
+
+@pytest.mark.parametrize("package", LISTING)
+def test_a_package_that_lists_its_modules_lists_all(package: str) -> None:
+    folder = ROOT / "pufferlib" / package.replace(".", "/")
+    listed = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    stems = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert not [stem for stem in sorted(stems) if not re.search(rf"\b{stem}\b", listed)]
 
 
 def test_environments_of_ocean_do_not_see_the_suite() -> None:

@@ -17,7 +17,7 @@ from programs import running
 
 from pufferlib.errors import PlatformError
 from pufferlib.vectorization.processes import sandbox as module
-from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
+from pufferlib.vectorization.processes.sandbox import Sandbox, SandboxConnection, await_any
 
 pytestmark = pytest.mark.beside
 WAYS = pytest.mark.parametrize("fresh", [False, True], ids=["forked", "fresh"])
@@ -37,7 +37,7 @@ def alive(pid: int) -> bool:
     return state != "" and not state.startswith("Z")
 
 
-def echo(channel: Channel, number: int, function: Callable[[], int]) -> None:
+def echo(channel: SandboxConnection, number: int, function: Callable[[], int]) -> None:
     channel.send((number, function()))
     channel.send(channel.recv())
 
@@ -65,7 +65,7 @@ def test_an_object_of_another_type_is_refused() -> None:
             until(lambda: bool(sandbox.receive(str)), sandbox)
 
 
-def print_and_fail(channel: Channel, how: str) -> None:
+def print_and_fail(channel: SandboxConnection, how: str) -> None:
     print("printed to stdout")
     os.write(2, b"written to stderr \xff\n")
     subprocess.run([sys.executable, "-c", "print('printed by a child')"])
@@ -92,7 +92,7 @@ def test_the_output_and_the_end_are_known(how: str, exitcode: int, fresh: bool) 
     assert how == "raise" or len(lines) == 3
 
 
-def print_much(channel: Channel) -> None:
+def print_much(channel: SandboxConnection) -> None:
     while True:
         print("x" * 1000)
 
@@ -111,7 +111,7 @@ def test_of_much_output_the_end_is_kept_and_the_process_waits_until_it_is_read()
         assert sandbox.lines(2).startswith("x" * 1000 + "\n")
 
 
-def close_all(channel: Channel) -> None:
+def close_all(channel: SandboxConnection) -> None:
     sys.stdout.close()
     sys.stderr.close()
     os.closerange(1, 3)
@@ -127,7 +127,7 @@ def test_a_process_that_closes_its_ends_ends_no_wait() -> None:
         assert sandbox.ended is False and time.monotonic() - start_s > 0.25
 
 
-def leave_children(channel: Channel) -> None:
+def leave_children(channel: SandboxConnection) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(1000)"]
     child = subprocess.Popen(command)
     forked = os.fork()
@@ -167,7 +167,7 @@ time.sleep(1000)
 """
 
 
-def leave_and_wait(channel: Channel) -> None:
+def leave_and_wait(channel: SandboxConnection) -> None:
     leave_children(channel)
     time.sleep(1000)
 
@@ -184,7 +184,7 @@ def test_all_end_with_this_process_however_it_ends(fresh: bool) -> None:
         until(lambda: not any(map(alive, pids)))
 
 
-def report_environment(channel: Channel) -> None:
+def report_environment(channel: SandboxConnection) -> None:
     channel.send((os.environ.get("PYTHONHASHSEED"), os.environ.get("HOME"), sys.flags.hash_randomization))
 
 
@@ -215,7 +215,7 @@ def test_without_a_process_nothing_is_left(fresh: bool, monkeypatch: pytest.Monk
     assert not before or len(os.listdir("/proc/self/fd")) == before
 
 
-def fail_with_blank_lines(channel: Channel) -> None:
+def fail_with_blank_lines(channel: SandboxConnection) -> None:
     print("reading the licence")
     sys.exit("the licence server refused the key\n\n")
 
