@@ -38,6 +38,7 @@ from pufferlib.models import Actor
 from pufferlib.training.checkpoints import FILE
 from pufferlib.training.settings import family_settings
 from pufferlib.tuning.bench import machine
+from pufferlib.util.annotations import Array
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "economy-learning.json"
@@ -49,7 +50,6 @@ NUM_DAYS, NUM_REAL_DAYS, NUM_EPISODES, NUM_ERRORS = 540, 437, 64, 3.0
 COOLDOWN = 28  # days, of a governor
 NUM_CHECKPOINTS = 10  # of a training, to continue from
 CLOSED_DAYS = 196  # closed for 180 days, and until the governors may act again
-Array = np.ndarray[Any, Any]
 
 
 class Policy(NamedTuple):

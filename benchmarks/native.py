@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from pufferlib.util.annotations import Array
+
 Step = Callable[[Array], Any]  # takes actions, int32 (num_envs,); returns the five values of a Gymnasium VectorEnv
 
 ROOT = Path(__file__).parent.parent

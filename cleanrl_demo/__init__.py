@@ -1,4 +1,4 @@
-"""Single-file trainers built on the same ``send`` and ``recv`` that users call, in the order of CleanRL's scripts.
+"""Single-file trainers built on the same ``send`` and ``recv`` that users call, with the parts of CleanRL's scripts.
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
@@ -10,9 +10,10 @@ machines; also need the extra ``ray``); ``ppo_cuda`` and ``a2c_cuda`` (everythin
 All trainers run with NumPy and torch alone, and use the other packages of the extra ``train`` if they are installed:
 tensorboard for curves, rich for a dashboard, tyro for the help.
 
-A script has the parts of CleanRL's, in the same order: arguments (``Config``), agent (``Learner``), rollout
-(``Rollout``, or a ``ReplayBuffer`` in place of it), generalised advantage estimates (``advantages``), minibatches and
-losses (``update``), the loop with its logging (``learn``), and what starts or resumes a run (``train``, ``resume``).
+The parts are in the order of CleanRL's: arguments (``Config``), agent (``Learner``), rollout (``Rollout``, or a
+``ReplayBuffer`` in place of it), generalised advantage estimates (``advantages``), minibatches and losses (``update``).
+The loop with its logging (``learn``), which calls them, comes after them, then what starts or resumes a run (``train``,
+``resume``).
 """
 
 __path__.append(f"{__path__[0]}/moved")  # former locations of modules, for one release

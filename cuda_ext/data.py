@@ -13,10 +13,10 @@ import numpy as np
 
 from cuda_ext.schema import CONSTANTS, LAUNCH, Field, KernelEnv, Schema
 from pufferlib.errors import KernelError
+from pufferlib.util.annotations import Array
 
 __all__ = ["MOST_ELEMENTS", "Data", "arguments_dtype", "constants_of", "parameters_of"]
 
-Array = np.ndarray[Any, Any]
 MOST_ELEMENTS = 2**31 - 1  # the limit of a field's elements and of rows: the largest int in a kernel
 
 

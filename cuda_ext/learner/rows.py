@@ -1,4 +1,4 @@
-"""What the learner is called with: settings, and arrays, which are checked before compiled code reads them."""
+"""The arguments of the learner: settings, and arrays, which are checked before compiled code reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environments of classic control share: their arguments, and episodes that are a function of the seed."""
+"""ClassicEnv, the base of classic control: shared arguments, and episodes that are a function of the seed."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 class Indices(NamedTuple):
-    """What rewards are made of, (num_envs, 52), float64: of the states, then of the country."""
+    """The terms of the rewards, (num_envs, 52), float64: of the states, then of the country."""
 
     health: Array
     economy: Array

@@ -31,7 +31,7 @@ from pufferlib.training.results import mean_score
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.core.plan import available_cpus
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
-from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
+from pufferlib.vectorization.processes.sandbox import Sandbox, SandboxConnection, await_any
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
@@ -227,7 +227,7 @@ class _Running:
         return Verdict(None, self.examination.task.bar, seconds, f"{ending}\n{lines}".strip())
 
 
-def _examine_in_process(channel: Channel, examination: Examination, num_threads: int | None) -> None:
+def _examine_in_process(channel: SandboxConnection, examination: Examination, num_threads: int | None) -> None:
     """Run an examination in the sandbox, and send its verdict through ``channel``.
 
     num_threads: torch's number of threads; None leaves the default.

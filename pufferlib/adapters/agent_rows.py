@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentRows"]
 
-Array = np.ndarray[Any, Any]
 
 OF_THE_ENV = ("env_id", "env", "episode", "final_info")  # keys that are not copied from an environment's info to agents
 INSTEAD = "use pufferlib.make, whose masks mark the rows that count"

@@ -41,7 +41,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer check ENV       find an environment's faults
   puffer bench ENV       measure steps per second on each backend
   puffer autotune ENV    find the fastest plan, and explain it
-  puffer train ENV       train a policy with PPO
+  puffer train ENV       train a policy, by PPO or --algorithm NAME
   puffer eval RUN        evaluate the policy of a run's folder, or of a file
   puffer plot RUN…       draw the curves of runs
   puffer ocean           test a learner on all of Ocean

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pufferlib.population import League, Mixture
-    from pufferlib.population.playing import Estimate
+    from pufferlib.population.playing import ConfidenceInterval
 
 __all__ = ["league"]
 
@@ -287,6 +287,6 @@ def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids)) if len(ids) <= 12 else f"{', '.join(map(str, ids[:6]))}, … {ids[-1]}"
 
 
-def _estimate_text(estimate: Estimate, form: str) -> str:
+def _estimate_text(estimate: ConfidenceInterval, form: str) -> str:
     half = estimate.high - estimate.mean
     return f"{estimate.mean:{form}}" + (f" ± {half:{form}}" if math.isfinite(half) else "")

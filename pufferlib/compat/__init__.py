@@ -8,6 +8,7 @@ gymnasium_env, pettingzoo_env   the two wrapper classes of PufferLib's ``emulati
 puffer_env     its PufferEnv, which makes its own buffers
 creators, vecenv, vector   its vectorization, on ``pufferlib.make``
 models, cleanrl   its policies, and those that sample their actions
+advantage_op   its advantages as an operation of torch
 settings, loggers, trainer, pufferl   version 3's settings (default.ini), loggers, PuffeRL, and command
 versions       the version for which a program was written
 

@@ -12,7 +12,7 @@ __all__ = ["Policy", "RecurrentPolicy", "entropy", "log_prob", "sample_logits"]
 
 
 class _SamplingPolicy(nn.Module):
-    """What both classes have. policy: the module inside, whose attributes is_continuous and hidden_size are copied."""
+    """The base of both classes. policy: the inner module, whose attributes is_continuous and hidden_size are copied."""
 
     def __init__(self, policy: nn.Module) -> None:
         super().__init__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import configparser
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from pufferlib import registry
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.errors import RegistryError
+from pufferlib.training.plain_flags import literal
 
 __all__ = ["command_line", "load_config"]
 
@@ -54,7 +54,7 @@ def load_config(env_name: str, arguments: Sequence[str] | None = None) -> defaul
     file = configparser.ConfigParser(inline_comment_prefixes=(";", "#"))
     file.read(DEFAULTS, encoding="utf-8")
     for section in file.sections():
-        values = {key: _literal(value) for key, value in file[section].items()}
+        values = {key: literal(value) for key, value in file[section].items()}
         if section == "base":
             args.update(values)
         else:
@@ -88,18 +88,11 @@ def _add_option(parser: argparse.ArgumentParser, section: str, key: str, default
     parser.add_argument(*sorted(flags), dest=name, default=default, type=_like(default), help=f"default: {default}")
 
 
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 def _like(default: Any) -> Any:
     """Return a function that reads a value of the default's type, for argparse."""
 
     def read(text: str) -> Any:
-        value = _literal(text)
+        value = literal(text)
         if default is None:
             return value
         if default == AUTO:
@@ -127,7 +120,7 @@ def _take_free(parser: argparse.ArgumentParser, args: Any, rest: list[str]) -> N
         section, _, key = name.removeprefix("--").partition(".")
         if not name.startswith("--") or section not in FREE_SECTIONS or not key or not (equals or rest):
             parser.error(f"unrecognized arguments: {name}")
-        args[section][key.replace("-", "_")] = _literal(value if equals else rest.pop(0))
+        args[section][key.replace("-", "_")] = literal(value if equals else rest.pop(0))
 
 
 def command_line(arguments: Sequence[str]) -> tuple[str, str, list[str]]:

@@ -37,7 +37,7 @@ _CALLED = ("reset", "step", "notify", "close")  # the methods of a wrapper that 
 
 
 class Buffered:
-    """What both wrapper classes have: spaces, dtypes, and the arrays of ``set_buffers``, one row per agent."""
+    """The base of both wrapper classes: spaces, dtypes, and the arrays of ``set_buffers``, one row per agent."""
 
     env: Any
     observations: Array

@@ -1,4 +1,4 @@
-"""How PufferLib lays nested spaces out in a row: as a NumPy structure, whose leaves a program may read by name.
+"""Nested spaces in a row, as PufferLib lays them out: a NumPy structure, whose leaves a program may read by name.
 
 A Box stays as it is. Any other space becomes a structure of its leaves, in the order of the space: a Dict has a field
 for each key, a Tuple the fields ``f0``, ``f1``, …. A Discrete is an int32. Each leaf starts at a multiple of its item

@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
+from pufferlib.util.annotations import Array
 
 __all__ = ["ACTION_MASK", "has_mask", "mask_plan", "mask_size", "masked_space", "pack_mask"]
 
 ACTION_MASK = "action_mask"
-Array = np.ndarray[Any, Any]
 
 
 def has_mask(space: object) -> bool:

@@ -1,4 +1,4 @@
-"""What an evaluation plays, in which order, and what came out: Rules, EpisodeQueue, Results."""
+"""The episodes of an evaluation, their order and their results: Rules, EpisodeQueue, Results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EpisodeQueue", "Results", "Rules"]
 
 @dataclass(frozen=True)
 class Rules:
-    """How the episodes of an evaluation are played.
+    """The rules by which the episodes of an evaluation are played.
 
     seeds: the seed of each episode, distinct within a task. options: the reset options of each episode, or None for
     none at all. policy_batch: the number of environments with whose rows the policy is called; None if it gets each

@@ -14,10 +14,10 @@ from gymnasium import Space, spaces
 
 from pufferlib import _native
 from pufferlib.errors import ActionError
+from pufferlib.util.annotations import Array
 
 __all__ = ["ActionValues", "checked_actions", "dtype_error", "shape_error", "unreadable_error"]
 
-Array = np.ndarray[Any, Any]
 MOST_PRINTED = 8  # the most elements of an action that an error prints
 
 

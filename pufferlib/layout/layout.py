@@ -15,7 +15,6 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout.action_values import ActionValues
 from pufferlib.layout.leaves import (
     WHOLE_ACTION,
-    Array,
     Bounds,
     Codec,
     Custom,
@@ -42,6 +41,7 @@ from pufferlib.layout.unpack import (
     unpacking_plan,
     whole_number,
 )
+from pufferlib.util.annotations import Array
 
 __all__ = ["ActionLayout", "Layout", "Leaf", "action_layout", "observation_layout"]
 

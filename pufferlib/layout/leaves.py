@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.errors import SpaceError, argument_error
+from pufferlib.util.annotations import Array
 
 __all__ = [
     "WHOLE_ACTION",
@@ -35,7 +36,6 @@ __all__ = [
     "where",
 ]
 
-Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 

@@ -13,7 +13,6 @@ from gymnasium import spaces
 
 from pufferlib.errors import SpaceError, argument_error
 from pufferlib.layout.leaves import (
-    Array,
     Choice,
     Fixed,
     Graph,
@@ -26,6 +25,7 @@ from pufferlib.layout.leaves import (
     value_range,
     where,
 )
+from pufferlib.util.annotations import Array
 
 __all__ = ["PackedLeaf", "Views", "Writer", "compile_writer", "describe", "fills", "packing_plan", "parts"]
 

@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
-from pufferlib.layout.leaves import Array, Choice, Fixed, Graph, Items, Node, Path, Record, Stored, Text, where
+from pufferlib.layout.leaves import Choice, Fixed, Graph, Items, Node, Path, Record, Stored, Text, where
 from pufferlib.layout.pack import UTF32, describe, parts
+from pufferlib.util.annotations import Array
 
 __all__ = [
     "ActionPart",

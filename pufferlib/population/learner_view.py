@@ -12,12 +12,11 @@ from pufferlib.errors import PlanError, RecvTimeout
 from pufferlib.models import action_mask_reader
 from pufferlib.population.matchmaking import policies_of
 from pufferlib.population.router import Router
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.core.tensors import as_numpy
 
 __all__ = ["LearnerView"]
-
-Array = np.ndarray[Any, Any]
 
 
 class LearnerView:

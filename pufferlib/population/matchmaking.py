@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pufferlib.errors import PlanError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import VecEnv
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "seats_of",
 ]
 
-Array = np.ndarray[Any, Any]
 Matchup = tuple[int, ...]  # one policy id per seat
 
 TOLERANCE = 1e-6  # of the sum of probabilities

@@ -19,11 +19,11 @@ import numpy as np
 
 from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.population.matchmaking import Matchup
+from pufferlib.util.annotations import Array
 from pufferlib.util.files import written_whole
 
 __all__ = ["EpisodePlan", "Lot", "PayoffTable", "pairwise_wins"]
 
-Array = np.ndarray[Any, Any]
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # raised when a damaged file is read
 FORMAT = "pufferlib payoff table 2"
 

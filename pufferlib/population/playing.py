@@ -23,17 +23,17 @@ from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.task_queue import Coordinator
 from pufferlib.population.tasks import Task, seed_of
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["Estimate", "Evaluator", "PlayedEpisodes", "play", "play_lots", "watch"]
+__all__ = ["ConfidenceInterval", "Evaluator", "PlayedEpisodes", "play", "play_lots", "watch"]
 
-Array = np.ndarray[Any, Any]
 
 FILL = 4  # episodes per environment in a task: several, as environments that finish early wait for the task's end
 ROUND_TASKS = 8  # planned together from the intervals, although one may be enough
 
 
-class Estimate(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A mean with its confidence interval. low, high: the interval's bounds; -inf and inf for a single episode."""
 
     mean: float
@@ -50,12 +50,12 @@ class PlayedEpisodes(NamedTuple):
     matchups: list[Matchup]
     returns: Array
 
-    def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return Estimates of the seats' mean returns. confidence: the level of the confidence intervals."""
+    def mean_returns(self, confidence: float = 0.95) -> list[ConfidenceInterval]:
+        """Return ConfidenceIntervals of the seats' mean returns. confidence: the level of the confidence intervals."""
         return [_estimate(values, confidence) for values in self.returns.T]
 
-    def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
-        """Return Estimates of the seats' win rates against the other seats.
+    def win_rates(self, confidence: float = 0.95) -> list[ConfidenceInterval]:
+        """Return ConfidenceIntervals of the seats' win rates against the other seats.
 
         In each episode, a seat wins against every seat with a lower return; a draw counts as half a win. The rate is
         averaged over the other seats. confidence: the level of the confidence intervals.
@@ -384,9 +384,9 @@ def _play_mixture(
     return _play(vec, pool, lambda: next(lots, None), count, **settings)
 
 
-def _estimate(values: Array, confidence: float) -> Estimate:
+def _estimate(values: Array, confidence: float) -> ConfidenceInterval:
     mean = float(values.mean())
     if len(values) < 2:
-        return Estimate(mean, float("-inf"), float("inf"))
+        return ConfidenceInterval(mean, float("-inf"), float("inf"))
     half_width = NormalDist().inv_cdf((1 + confidence) / 2) * float(values.std(ddof=1) / np.sqrt(len(values)))
-    return Estimate(mean, mean - half_width, mean + half_width)
+    return ConfidenceInterval(mean, mean - half_width, mean + half_width)

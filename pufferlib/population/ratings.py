@@ -18,10 +18,10 @@ import numpy as np
 from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.population.matchmaking import Matchmaker, Matchup, Mixture, policies_of
 from pufferlib.population.payoff import PayoffTable
+from pufferlib.util.annotations import Array
 
 __all__ = ["Rated", "Rating", "Ratings", "Standing", "Teams", "rate_table", "standings"]
 
-Array = np.ndarray[Any, Any]
 Teams = Sequence[Sequence[int]]  # the seats of each team
 
 EXACT_EPISODES = 1000  # as which a computed cell counts

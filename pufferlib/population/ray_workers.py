@@ -14,7 +14,7 @@ from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
 from pufferlib.population.tasks import CLOSE_S, FailedTask, LostTask, PoolUpdate, Supply, Task, TaskRunner
 from pufferlib.vectorization.core import transfer
-from pufferlib.vectorization.processes.start import portable
+from pufferlib.vectorization.processes.start import pickle_task
 from pufferlib.vectorization.ray.connection import Connection, location, plain, reason
 from pufferlib.vectorization.ray.supervisor import RemoteActor, Supervisor
 
@@ -90,7 +90,7 @@ class RayWorkers:
         start_timeout: float,
     ) -> None:
         self._supply, self._start_s, self._timeout_s = supply, start_timeout, timeout_s
-        self._payload = portable((env, make_kwargs, torch_threads), "actors need")
+        self._payload = pickle_task((env, make_kwargs, torch_threads), "actors need")
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
         self._waited_s = 0.0  # while no actor was ready
         self._workers = [RemoteWorker(index) for index in range(num_actors)]

@@ -19,6 +19,7 @@ from pufferlib.population.matchmaking import Mixture, product
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.solvers import Solver, last, rectified, solver_of, uniform
+from pufferlib.util.annotations import Array
 
 __all__ = [
     "Evaluate",
@@ -34,7 +35,6 @@ __all__ = [
     "targets_of",
 ]
 
-Array = np.ndarray[Any, Any]
 Evaluate = Callable[[PayoffTable], Any]
 Measure = Callable[[Mixture], float]
 Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # (payoffs, mixture, seat) -> the mixtures to respond to

@@ -18,12 +18,12 @@ from pufferlib.models import Actor, Decisions, FrameStack, State, action_mask_re
 from pufferlib.models.per_agent import expand_masks
 from pufferlib.population.matchmaking import Matchmaker, Matchup, Seat, seats_of
 from pufferlib.population.pool import PolicyPool
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.core.messages import crash_cause
 
 __all__ = ["Router"]
 
-Array = np.ndarray[Any, Any]
 
 FEWEST = 8  # policies in a stack: stacks of 4 were no faster than one policy at a time, stacks of 16 were
 STACKS = 4  # in the cache: each set of policies that are in a batch together has its own stack

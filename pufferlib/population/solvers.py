@@ -16,6 +16,7 @@ import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.population.matchmaking import product
+from pufferlib.util.annotations import Array
 from pufferlib.util.suggestions import meant
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "uniform",
 ]
 
-Array = np.ndarray[Any, Any]
 Solver = Callable[[Array], list[Array]]
 
 SAME = 1e-10  # payoffs that differ by less count as equal

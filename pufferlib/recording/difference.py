@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
+
 __all__ = ["UNKNOWN", "Difference", "leaf_text", "value_texts"]
 
-Array = np.ndarray[Any, Any]
 
 SHORT = 8  # the most elements of an array that are written in full
 UNKNOWN = "not kept"

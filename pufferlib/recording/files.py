@@ -32,13 +32,13 @@ import numpy as np
 
 from pufferlib.errors import RecordingError
 from pufferlib.recording.rows import ENV, Episode, Leaf, RowSpec
+from pufferlib.util.annotations import Array
 from pufferlib.util.files import written_whole
 from pufferlib.util.renamed import renamed_arguments
 from pufferlib.version import __version__
 
 __all__ = ["ARGUMENTS", "MISSING", "ROWS", "Failure", "Origin", "Recording", "Tape"]
 
-Array = np.ndarray[Any, Any]
 
 FORMAT = "pufferlib recording"
 VERSION = 1

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from pufferlib.recording.rows import Reader, Row
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
 
 __all__ = ["After", "Arrival", "Part", "play"]
 
-Array = np.ndarray[Any, Any]
 Action = tuple[Array, ...]  # of all of an environment's agents, one array for each component of the action space
 After = Callable[[int, int], None] | None
 

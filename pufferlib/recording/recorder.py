@@ -18,7 +18,7 @@ from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
 from pufferlib.recording.playing import Action, Arrival, play
 from pufferlib.recording.rows import Crash, Reader, RowSpec
-from pufferlib.testing.backends import Actor, stacked
+from pufferlib.testing.backends import EnvActions, stacked
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.core.arguments import misplaced
@@ -26,8 +26,6 @@ from pufferlib.vectorization.core.plan import Seeds, checked_mode
 from pufferlib.version import __version__
 
 __all__ = ["record", "versions_of"]
-
-Array = np.ndarray[Any, Any]
 
 
 @says_what_was_meant(misplaced, "env_kwargs")
@@ -122,7 +120,7 @@ class _Recorder:
     def __init__(self, vec: VecEnv, row_spec: RowSpec, seed: int, num_rows: int, keep: bool) -> None:
         self.row_spec = row_spec
         self._agents_per_env, self._space = vec.agents_per_env, vec.single_action_space
-        self._actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
+        self._actors = [EnvActions(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
         space = vec.single_observation_space
         shape = (num_rows, vec.agents_per_env, *(space.shape or ()))
         self._tapes = [

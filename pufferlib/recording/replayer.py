@@ -21,8 +21,6 @@ from pufferlib.vectorization.core.plan import Plan
 
 __all__ = ["Replay", "replay"]
 
-Array = np.ndarray[Any, Any]
-
 
 @dataclass(frozen=True)
 class Replay:

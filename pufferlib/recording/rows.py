@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.core.messages import CrashCause, crash_cause
 
 __all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
-Array = np.ndarray[Any, Any]
 
 ENV = -1  # in place of an agent's index: the whole environment
 HASH_NBYTES = 8

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.telemetry.timeline import MAX, SQUARES, SUM, WEIGHT, bucket_edges
+from pufferlib.util.annotations import Array
 
 __all__ = [
     "Times",
@@ -22,7 +23,6 @@ __all__ = [
     "unpreempted_times",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 
 LONG = 4  # in medians of an environment's step times: a shorter step was not preempted
 RARE = 0.01  # the share of long steps up to which some of them may be left out

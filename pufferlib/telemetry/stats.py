@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from pufferlib.telemetry.timeline import (
     Recorded,
     bucket_edges,
 )
+from pufferlib.util.annotations import Array
 
 __all__ = ["POOL_BACKENDS", "Forecast", "Stats"]
 
@@ -63,8 +64,6 @@ SPIN_S = 30e-6  # the most CPU time that a wait costs before it is a sleep
 SERIAL_ROW_S = 0.15e-6 if _native.available else 3e-6
 PROCESS_BATCH_S = 7e-6 if _native.available else 60e-6
 PROCESS_ROW_S = 0.1e-6 if _native.available else 3e-6
-
-Array = np.ndarray[Any, Any]
 
 
 class Forecast(NamedTuple):

@@ -13,15 +13,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pufferlib.telemetry.timeline import NUM_BUCKETS, bucket_edges
+from pufferlib.util.annotations import Array
 
 __all__ = ["Arrangement", "Load", "steps_per_s"]
 
-Array = np.ndarray[Any, Any]
 
 _ROWS = 4000  # steps of a simulation, but at least three batches; each step takes 1 to 2 us
 _MOST_BATCHES = 2000

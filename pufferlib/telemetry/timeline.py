@@ -39,6 +39,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib.util.annotations import Array
+
 __all__ = ["NUM_BUCKETS", "Recorded", "Stopwatch", "Timeline", "bucket_edges", "bucket_of", "shared_arrays"]
 
 STEP, RESET = 0, 1
@@ -49,8 +51,6 @@ NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED = range(8)
 NUM_BUCKETS = 128
 MOST_LEFT_OUT = 1000
 PORTABLE_COST_S = 1.5e-6  # two readings of the clock and a call of `record`, in plain Python
-
-Array = np.ndarray[Any, Any]
 
 
 def shared_arrays(num_envs: int, num_workers: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -14,7 +14,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.testing.play import Subject, sampled
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["Actor", "stacked", "trace_rows"]
+__all__ = ["EnvActions", "stacked", "trace_rows"]
 
 RECV_TIMEOUT_S = 300.0
 
@@ -37,7 +37,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
         **counts,  # type: ignore[arg-type]
     ) as vec:
         traces: list[list[str]] = [[] for _ in range(vec.num_envs)]
-        actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
+        actors = [EnvActions(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
         vec.async_reset()
         while True:
             batch = vec.recv(timeout=RECV_TIMEOUT_S)
@@ -54,7 +54,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
             vec.send(stacked(vec.single_action_space, actions))
 
 
-class Actor:
+class EnvActions:
     """A random policy for one environment; its actions do not depend on the batches in which the rows arrive."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:

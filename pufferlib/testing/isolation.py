@@ -25,7 +25,7 @@ from pufferlib.testing.report import Report, Result
 from pufferlib.testing.wording import is_foreign
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
-from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
+from pufferlib.vectorization.processes.sandbox import Sandbox, SandboxConnection, await_any
 
 __all__ = ["IsolatedReport", "Printed", "check_isolated"]
 
@@ -266,7 +266,7 @@ class _Play:
 # ------------------------------------------------------------------------------------------- in the other process
 
 
-def _serve(channel: Channel, board_path: Path, stack_path: Path, env: str, arguments: dict[str, Any]) -> None:
+def _serve(channel: SandboxConnection, board_path: Path, stack_path: Path, env: str, arguments: dict[str, Any]) -> None:
     """Check an environment in the sandbox, and send the results through ``channel``.
 
     The call in progress is shown on the board. On a crash or SIGUSR1, the stack is written to ``stack_path``.
@@ -292,7 +292,7 @@ def _serve(channel: Channel, board_path: Path, stack_path: Path, env: str, argum
             faulthandler.disable()
 
 
-def _send_error(channel: Channel, error: Exception) -> None:
+def _send_error(channel: SandboxConnection, error: Exception) -> None:
     try:
         channel.send(("raised", error))
     except Exception:  # the error cannot be pickled

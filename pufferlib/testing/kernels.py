@@ -18,6 +18,7 @@ import numpy as np
 
 from pufferlib.construct import make
 from pufferlib.errors import PlanError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.arguments import checked_seconds
 from pufferlib.vectorization.core.plan import AUTORESET_MODES
 from pufferlib.vectorization.core.vecenv import VecEnv
@@ -26,7 +27,6 @@ from pufferlib.vectorization.device.vecenv import CUDA
 
 __all__ = ["Difference", "KernelReport", "check_kernel"]
 
-Array = np.ndarray[Any, Any]
 ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pufferlib.testing.play import Player, Subject, Trace, replay
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
-from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
+from pufferlib.vectorization.processes.sandbox import Sandbox, SandboxConnection, await_any
 
 __all__ = ["ReplayResult", "replay_in_processes", "serve"]
 
@@ -69,7 +69,7 @@ def _explained(result: ReplayResult, sandbox: Sandbox) -> ReplayResult:
     return result._replace(error=f"the process ended with exit code {sandbox.exitcode}" + (f": {line}" if line else ""))
 
 
-def serve(channel: Channel, task: bytes) -> None:
+def serve(channel: SandboxConnection, task: bytes) -> None:
     """Run a replay in a sandbox's process; send each stage, or an error, through ``channel``."""
     warnings.simplefilter("ignore")
 

@@ -66,7 +66,7 @@ def compare_backends(
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
-    """Return the speed of each backend, measured with random actions (see ``random_play.Actor``), without a learner.
+    """Return the speed of each backend, measured with ``RandomActions``, without a learner.
 
     The backends take turns of ``seconds``, ``repeats`` times, so that other load on the machine affects all of them.
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["CLEARLY", "Actor", "Player"]
+__all__ = ["CLEARLY", "Player", "RandomActions"]
 
 CLEARLY = 1.1  # times as fast as serial: below this, processes are not worth their cost
 NUM_DRAWS = 16  # batches of actions drawn in advance, so that drawing is not measured
@@ -26,7 +26,7 @@ class Player:
     """
 
     def __init__(self, vec: VecEnv, *, learner_s: float = 0.0, timeout: float | None = None) -> None:
-        self.vec, self._actor = vec, Actor(vec)
+        self.vec, self._actor = vec, RandomActions(vec)
         self._learner_s, self._timeout = learner_s, timeout
         self.batch_size = vec.agents_per_batch // vec.agents_per_env
         self._waiting: list[Batch] = []  # received, but not yet answered
@@ -68,7 +68,7 @@ def _copied(observations: Any) -> Any:
     return observations.copy() if isinstance(observations, np.ndarray) else observations.clone()
 
 
-class Actor:
+class RandomActions:
     """A source of random actions for batches.
 
     Actions are drawn in advance or, if there are action masks and the space is Discrete or MultiDiscrete, for each

@@ -18,7 +18,7 @@ from pufferlib.tuning.random_play import Player
 from pufferlib.util.memory import memory_nbytes
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
-from pufferlib.vectorization.processes.sandbox import Channel, Sandbox, await_any
+from pufferlib.vectorization.processes.sandbox import Sandbox, SandboxConnection, await_any
 
 __all__ = ["Outcome", "Trial", "TrialRunner", "serve"]
 
@@ -107,7 +107,7 @@ def _how_it_died(sandbox: Sandbox) -> str:
 # -------------------------------------------------------------------------------------------- in the process
 
 
-def serve(channel: Channel, arguments: Mapping[str, Any]) -> None:
+def serve(channel: SandboxConnection, arguments: Mapping[str, Any]) -> None:
     """Run the trials that arrive through the channel and send their outcomes, until the channel closes."""
     with contextlib.suppress(EOFError):
         while True:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -17,10 +15,10 @@ from pufferlib.population.matchmaking import Mixture
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.response_oracles import ImprovingOracle, Oracle
+from pufferlib.util.annotations import Array
 
 __all__ = ["ExactOracle"]
 
-Array = np.ndarray[Any, Any]
 TABULAR = Origin("pufferlib.population.games.tabular:Tabular")
 
 

@@ -19,10 +19,10 @@ import numpy as np
 from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import Game
 from pufferlib.population.payoff import pairwise_wins
+from pufferlib.util.annotations import Array
 
 __all__ = ["SequenceForm"]
 
-Array = np.ndarray[Any, Any]
 ROOT = 0  # the empty sequence
 NOT_LEGAL = -1
 MAX_NODES = 1_000_000  # of a tree: up to half a minute and some hundred megabytes

@@ -78,7 +78,7 @@ class EnvSpec(NamedTuple):
             dict(getattr(env.env, "metadata", None) or {}),
             getattr(env.env, "render_mode", None),
             env.autoreset_mode,
-            _portable(getattr(env.env, "spec", None)),
+            _picklable(getattr(env.env, "spec", None)),
         )
 
 
@@ -88,7 +88,7 @@ def action_spaces(env_spec: EnvSpec) -> tuple[gymnasium.Space[object], ...]:
     return tuple(space.spaces) if isinstance(space, gymnasium.spaces.Tuple) else (space,)
 
 
-def _portable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
+def _picklable(spec: registration.EnvSpec | None) -> registration.EnvSpec | None:
     """Return the specification, or None if it cannot be pickled (EnvPool's cannot)."""
     if spec is None:
         return None

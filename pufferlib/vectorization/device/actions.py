@@ -10,12 +10,12 @@ import numpy as np
 
 from pufferlib.errors import ActionError
 from pufferlib.layout.action_values import ActionValues, checked_actions, dtype_error, shape_error, unreadable_error
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.tensors import as_numpy
 from pufferlib.vectorization.device.block_shape import BlockShape
 
 __all__ = ["Actions"]
 
-Array = np.ndarray[Any, Any]
 WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
 UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from pufferlib.emulation.extra_leaves import type_of_name
+from pufferlib.util.annotations import Array
 
 __all__ = ["EpisodeStats", "EpisodeSums"]
 
-Array = np.ndarray[Any, Any]
 # Fields of cuda_ext.schema.COMMON, in the order of EpisodeSums.
 FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CallError, PlanError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.messages import Failed
 from pufferlib.vectorization.driver.control import each_value
 
 __all__ = ["HostView"]
-
-Array = np.ndarray[Any, Any]
 
 
 class HostView:

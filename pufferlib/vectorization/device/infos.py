@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Deferred", "Endings"]
+from pufferlib.util.annotations import Array
 
-Array = np.ndarray[Any, Any]
+__all__ = ["Deferred", "Endings"]
 
 
 @dataclasses.dataclass(frozen=True)

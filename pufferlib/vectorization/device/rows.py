@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CallError, ClosedError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.batch import IDS, Batch, poison
 from pufferlib.vectorization.core.infos import Infos, Source
 from pufferlib.vectorization.device.block_shape import BlockShape
@@ -18,8 +19,6 @@ from pufferlib.vectorization.device.states import Ids
 from pufferlib.vectorization.device.streams import BlockStream, CurrentStream
 
 __all__ = ["Block", "array_of"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Block:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.errors import CallError, PlanError
-from pufferlib.util.annotations import EnvCreator, EnvSource, ResetSeed
+from pufferlib.util.annotations import Array, EnvCreator, EnvSource, ResetSeed
 from pufferlib.util.parameters import Unpack
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import (
@@ -67,8 +67,6 @@ from pufferlib.vectorization.device.states import Ids
 from pufferlib.vectorization.processes.start import start_method
 
 __all__ = ["CUDA", "KernelStats"]
-
-Array = np.ndarray[Any, Any]
 
 
 class CUDA(VecEnv):

@@ -9,6 +9,7 @@ portable_scheduler  the scheduler of the portable path
 ring_scheduler      the scheduler of the compiled path, with a fast path for send and recv
 dispatcher          handling of the workers' messages
 pending_infos       the infos of rows that have not been received yet
+fairness            quotas and row weights, for pools whose environments differ in speed
 recovery            which environments must be made again, and with which seeds
 control             method calls on environments and access to their attributes
 """

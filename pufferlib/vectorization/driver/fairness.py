@@ -1,4 +1,4 @@
-"""What ``make(fair=…)`` does in a pool, where batches hold the first environments to finish: RowWeights and Quota."""
+"""RowWeights and Quota, for ``make(fair=…)`` in a pool, where batches hold the first environments to finish."""
 
 from __future__ import annotations
 

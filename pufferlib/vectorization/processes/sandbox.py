@@ -36,7 +36,7 @@ from pufferlib.vectorization.processes.start import start_method, starting
 
 __all__ = ["Sandbox", "await_any", "serve"]
 
-Channel: TypeAlias = "Connection[object, object]"
+SandboxConnection: TypeAlias = "Connection[object, object]"
 
 KEPT_NBYTES = 64 << 10  # of the output, from its end
 CHUNK_NBYTES = 64 << 10
@@ -52,7 +52,7 @@ with open(int(sys.argv[1]), "rb") as task:
     serve(task.read(), *map(int, sys.argv[2:]))
 """
 
-Message = TypeVar("Message")
+Sent = TypeVar("Sent")
 
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
@@ -143,7 +143,7 @@ class Sandbox:
         code = self._process.poll() if isinstance(self._process, subprocess.Popen) else self._process.exitcode
         return code is not None
 
-    def receive(self, kind: type[Message]) -> list[Message]:
+    def receive(self, kind: type[Sent]) -> list[Sent]:
         """Return, without waiting, the objects that have arrived, and add what the process has printed to ``output``.
 
         It may be called after ``end`` as well. kind: the type that all objects must have. Raises TypeError for an
@@ -177,12 +177,12 @@ class Sandbox:
                     self._through(data)
 
     @property
-    def handles(self) -> list[Channel | int]:
+    def handles(self) -> list[SandboxConnection | int]:
         """The objects to pass to ``multiprocessing.connection.wait``.
 
         At least one of them becomes ready when the process sends an object, prints or ends.
         """
-        handles: list[Channel | int] = [pipe for pipe in (self._output, self.channel) if not pipe.closed]
+        handles: list[SandboxConnection | int] = [pipe for pipe in (self._output, self.channel) if not pipe.closed]
         return handles if self._death_fd is None else [*handles, self._death_fd]
 
     def lines(self, count: int) -> str:
@@ -228,7 +228,9 @@ class Sandbox:
 
     # ----------------------------------------------------------------------------------------------- the process
 
-    def _run(self, channel: Channel, output: Channel, function: Function, arguments: Sequence[object]) -> None:
+    def _run(
+        self, channel: SandboxConnection, output: SandboxConnection, function: Function, arguments: Sequence[object]
+    ) -> None:
         """Call the function with stdout and stderr going to ``output``. The forked process runs this."""
         for sandbox in _open:  # so that their processes end with this process's parent, not with this process
             sandbox._life.leave()
@@ -253,14 +255,14 @@ def await_any(sandboxes: Iterable[Sandbox], timeout_s: float) -> None:
 
 def serve(task: bytes, channel_fd: int, life_fd: int, output_fd: int) -> None:
     """Load a function and its arguments, and call the function. A new Python runs this."""
-    life: Channel = Connection(life_fd, writable=False)
+    life: SandboxConnection = Connection(life_fd, writable=False)
     die_with_parent(life)  # before loading, which runs the user's code
     call = transfer.loads(task)
     assert isinstance(call, tuple), call
     _call(Connection(channel_fd), output_fd, *call)
 
 
-def _call(channel: Channel, output_fd: int, function: Function, arguments: Sequence[object]) -> None:
+def _call(channel: SandboxConnection, output_fd: int, function: Function, arguments: Sequence[object]) -> None:
     """Call the function with stdout and stderr going to output_fd, line by line, so that a crash loses no lines."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(output_fd, fd)

@@ -55,7 +55,7 @@ class Launch(NamedTuple):
     """The arguments of a worker process."""
 
     worker: int
-    task: tuple[WorkerTask, EnvSpec | None] | bytes  # for ``Worker``; serialized by ``portable`` unless forked
+    task: tuple[WorkerTask, EnvSpec | None] | bytes  # for ``Worker``; serialized by ``pickle_task`` unless forked
     sock: socket.socket
     life: Connection[object, object]  # the read end of the life pipe
     entropy: Entropy
@@ -171,11 +171,11 @@ def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     """
     try:
         if isinstance(message, Failed):
-            return [pickled_frame(message._replace(exception=_portable(message.exception)))], True
+            return [pickled_frame(message._replace(exception=_picklable(message.exception)))], True
         if isinstance(message, Reply):
             if message.failed is not None:
                 failed = message.failed
-                message = message._replace(failed=failed._replace(exception=_portable(failed.exception)))
+                message = message._replace(failed=failed._replace(exception=_picklable(failed.exception)))
             return [sealed_frame(message)], True
         if isinstance(message, Done):
             return [done_frame(message)], True
@@ -201,7 +201,7 @@ def frames_of(message: Message, worker: int) -> tuple[list[bytes], bool]:
     return frames, False
 
 
-def _portable(error: BaseException | None) -> BaseException | None:
+def _picklable(error: BaseException | None) -> BaseException | None:
     """Return an exception if it survives a round trip through pickle, else None."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -22,7 +22,7 @@ from pufferlib.vectorization.processes.lifetime import death_of, end_group
 from pufferlib.vectorization.processes.serve import Launch, run_worker
 from pufferlib.vectorization.processes.thread_caps import imported_function
 
-__all__ = ["Process", "portable", "running_threads", "start_method", "starting"]
+__all__ = ["Process", "pickle_task", "running_threads", "start_method", "starting"]
 
 FORKED = ", or use context='fork', which copies all (not safe beside other threads)"
 
@@ -68,7 +68,7 @@ class Process:
 
     def __init__(self, launch: Launch, context: str) -> None:
         if context != "fork":
-            launch = launch._replace(task=portable(launch.task, f"the start method {context!r} needs", FORKED))
+            launch = launch._replace(task=pickle_task(launch.task, f"the start method {context!r} needs", FORKED))
         else:
             _ready_to_fork()
         with starting(context):
@@ -111,7 +111,7 @@ def _ready_to_fork() -> None:
     threadpoolctl.ThreadpoolController()  # it caches the resolved paths
 
 
-def portable(task: object, needs: str, more: str = "") -> bytes:
+def pickle_task(task: object, needs: str, more: str = "") -> bytes:
     """Serialize a task for a process that does not share this one's memory.
 
     needs: what requires pickling, as a clause for the error, such as "the start method 'spawn' needs". more: another

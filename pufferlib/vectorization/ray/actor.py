@@ -21,6 +21,7 @@ import numpy as np
 
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.telemetry.timeline import BUSY, WAITED
+from pufferlib.util.annotations import Array
 from pufferlib.util.sockets import Address
 from pufferlib.vectorization.core import transfer
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
@@ -73,8 +74,6 @@ LINGER_DIRECT_S = 0.001  # the same for calls over a direct connection
 SMALL_NBYTES = 64 << 10  # up to this size, observations are sent in a bytes object
 NUM_THREADS = 4  # that answer direct calls: usually two are busy, and one waits for the next call
 GLANCE_S = 0.002  # the polling interval for rows on the portable path, where only the next call ends a wait
-
-Array = np.ndarray[Any, Any]
 
 
 class Format(NamedTuple):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CallError, PlanError, PlatformError
+from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.arguments import checked_seconds
 from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
 from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
@@ -40,7 +41,7 @@ from pufferlib.vectorization.core.slab import Slab
 from pufferlib.vectorization.core.step_watchdog import Limits
 from pufferlib.vectorization.driver.factory import BackendKind
 from pufferlib.vectorization.processes.backend import checked_settings
-from pufferlib.vectorization.processes.start import portable, start_method
+from pufferlib.vectorization.processes.start import pickle_task, start_method
 from pufferlib.vectorization.ray.actor import (
     REQUEST,
     REVIVE,
@@ -63,8 +64,6 @@ __all__ = ["Ray", "RayBackend"]
 START_S = 60.0
 NODE_DIED = "its node has died"  # part of the text of Ray's errors
 MOST_CALLS = 8  # in an actor at once: usually there are two, and calls that arrive out of order wait inside
-
-Array = np.ndarray[Any, Any]
 
 
 class RayBackend(Backend):
@@ -143,7 +142,7 @@ class RayBackend(Backend):
     def _request_actor(self, actor: ActorHandle) -> None:
         """Ask Ray for an actor, its location and the start of its workers. Requests held for it remain held."""
         task = self._task._replace(tasks=actor.tasks, env_spec=actor.env_spec, generation=actor.generation)
-        pickled_task = portable(task, "actors need")
+        pickled_task = pickle_task(task, "actors need")
         self._supervisor.start(actor)
         actor.calls.clear()
         actor.calls.append(("where", actor.handle.where.remote()))
