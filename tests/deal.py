@@ -1,4 +1,6 @@
-"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--check COMMAND] [FILE…]``.
+"""Run tests in the time that two processors need.
+
+    python -m tests.deal [-m MARKS] [--lanes NUMBER] [--check COMMAND] [--costs FILE] [FILE…]
 
 Tests marked beside pass on a busy machine, so four processes, as some wait for Ray, deal their files out among
 themselves: each takes the next one that no other has, and reads that alone. The check runs beside them. What else there
@@ -143,7 +145,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         "broken": [outcome.nodeid for outcome in (*stats["failed"], *stats["error"])],
         "rerun": [outcome.nodeid for outcome in stats["rerun"]],
         "left": sorted(left),
-        "costs": {name: seconds for name, seconds in config.stash[COSTS].items() if seconds >= DEAR_S},
+        "costs": config.stash[COSTS],
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
@@ -199,7 +201,9 @@ def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
+    parser.add_argument("--lanes", type=int, default=LANES, metavar="NUMBER", help="processes for what is beside")
     parser.add_argument("--check", default="", metavar="COMMAND", help="what is to succeed as well, beside the tests")
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="gets the CPU seconds of every test, as JSON")
     parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE", help="files, or folders of such")
     asked = parser.parse_args()
     wanted = f" and ({asked.marks})" if asked.marks else ""
@@ -208,15 +212,19 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        together = run(folder / "beside", f"beside and not alone{wanted}", asked.files, LANES, asked.check)
+        together = run(folder / "beside", f"beside and not alone{wanted}", asked.files, asked.lanes, asked.check)
         left = {file for report in reports_of(folder) for file in report["left"]}
         files = [*(file for file in asked.files if file in left), *sorted(left.difference(asked.files))]
         alone = run(folder / "alone", f"(alone or not beside){wanted}", files) if files else 0
         reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     costs = dict(item for report in reports for item in report["costs"].items())
-    for name in sorted(costs, key=costs.__getitem__, reverse=True)[:DEAREST]:
-        print(f"{costs[name]:7.1f} CPU s  {name}")
+    dearest = sorted(costs, key=costs.__getitem__, reverse=True)
+    for name in dearest[:DEAREST]:
+        if costs[name] >= DEAR_S:
+            print(f"{costs[name]:7.1f} CPU s  {name}")
+    if asked.costs:
+        asked.costs.write_text(json.dumps({name: round(costs[name], 3) for name in dearest}, indent=1))
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:
         print("FAILED", name)

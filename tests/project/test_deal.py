@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -65,7 +66,8 @@ def deal(folder: Path, *words: str, **more_env: str) -> subprocess.CompletedProc
     """Deal out the tests of a folder."""
     (folder / "pytest.ini").write_text(INI)
     env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **more_env}
-    command = [sys.executable, "-m", "tests.deal", *words]
+    lanes = [] if "." in words or "here" in words else ["--lanes", "1"]  # where one is enough
+    command = [sys.executable, "-m", "tests.deal", *lanes, *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
@@ -77,7 +79,7 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
         file.write(DEAR)
     (tmp_path / "conftest.py").write_text("collect_ignore = ['test_e.py']")
     (tmp_path / "test_e.py").write_text("raise ImportError")
-    done = deal(tmp_path, "-m", "not left_out", *files[1:3], ".")
+    done = deal(tmp_path, "-m", "not left_out", "--costs", "costs.json", *files[1:3], ".")
     ran = [line.rsplit(" ", 1) for line in (tmp_path / "ran").read_text().splitlines()]
     did = ("computes", "is read", "is read", "times", "watches")  # for what is beside others, and for what is not
     assert sorted(name for name, _ in ran) == [f"{name} {does}" for name in "abcd" for does in did]
@@ -88,6 +90,9 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d+\.\d CPU minutes", cpu), cpu
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
     assert closing.strip("= ").startswith("1 failed, 12 passed, 4 skipped in "), closing
+    costs = json.loads((tmp_path / "costs.json").read_text())
+    assert len(costs) == 17 and next(iter(costs)) == "test_d.py::test_is_dear", costs
+    assert costs["test_d.py::test_is_dear"] > 1 > costs["test_a.py::test_computes"] >= 0, costs
 
 
 @pytest.mark.parametrize(
