@@ -61,6 +61,7 @@ def test_every_row_is_the_one_that_was_due(path: str, part: float, tmp_path: Pat
 
 @pytest.mark.extras
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_over_ray_too(tmp_path: Path) -> None:
     """Whether a process dies, or the actor that it belongs to."""
@@ -190,15 +191,14 @@ NOTICED = [
     (3, "synchronous, infos", ("lost",)),
     (3, "pool, infos", ("lost",)),
 ]
-EACH_ONCE = [NOTICED[0], NOTICED[3], NOTICED[4]]  # each fault, and each arrangement
-OTHERS = [case for case in NOTICED if case not in EACH_ONCE]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not _native.available, reason="there is no compiled path to break")
-@pytest.mark.parametrize("noticed", [EACH_ONCE, pytest.param(OTHERS, marks=pytest.mark.long)], ids=["some", "others"])
-def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(noticed: list[Any], tmp_path: Path) -> None:
+def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(tmp_path: Path) -> None:
+    """The short form is test_one_wrong_row_is_seen, which alters rows that have arrived and compiles nothing."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "pufferlib", "tests"):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -224,7 +224,7 @@ def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(noticed: list[Any],
     assert built.returncode == 0, built.stderr
     result = run("--path", "compiled", "--only", "synchronous, infos", "--part", 0.05, cwd=tmp_path, CHAOS_FAULT="0")
     assert result.returncode == 0, result.stderr
-    for fault, arrangement, kinds in noticed:
+    for fault, arrangement, kinds in NOTICED:
         done = run("--path", "compiled", "--only", arrangement, "--part", 0.3, "--limit", LIMIT_S, cwd=tmp_path,
                    CHAOS_FAULT=str(fault))  # fmt: skip
         assert done.returncode != 0, (fault, arrangement)
