@@ -634,6 +634,7 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_else(tmp_path):
     root = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ FLAGS = {
     "dqn_ray": "--num-actors 1 --num-envs 4 --rollout-length 8 --total-steps 300 --learning-starts 100",
 }
 OVER_RAY = ("appo_ray", "dqn_ray")
+SOME = ("ppo", "dqn", "ppo_cuda")  # on workers, off policy, on a device
+OTHERS = tuple(name for name in FLAGS if name not in (*SOME, *OVER_RAY))
 MAIN = """
 import importlib.util, json, runpy, sys
 
@@ -54,7 +57,7 @@ if __name__ == "__main__":  # not in workers, which may import this file
 
 
 def run_scripts(
-    folder: Path, names: list[str], packages: tuple[str, ...] = (), ours: tuple[str, ...] = (".",)
+    folder: Path, names: Sequence[str], packages: tuple[str, ...] = (), ours: tuple[str, ...] = (".",)
 ) -> dict[str, dict[str, Any]]:
     """Run scripts, one after another, where few packages are found; return the configuration of each run's folder."""
     (folder / "main.py").write_text(MAIN)
@@ -77,14 +80,20 @@ def run_scripts(
 
 @pytest.mark.slow
 def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
-    configs = run_scripts(tmp_path, [name for name in FLAGS if name not in OVER_RAY])
-    assert configs.keys() == FLAGS.keys() - set(OVER_RAY)
+    configs = run_scripts(tmp_path, SOME)
+    assert configs.keys() == set(SOME)
     assert configs["ppo"]["num_envs"] == 4 and configs["ppo"]["num_workers"] == 2
     assert configs["dqn"]["keep_buffer"] is False and configs["dqn"]["policy_kwargs"] == {"hidden_size": 16}
+    assert configs["ppo_cuda"]["separate"] is True and configs["ppo_cuda"]["device"] == "cpu"
+
+
+@pytest.mark.long
+def test_so_do_the_others(tmp_path: Path) -> None:
+    configs = run_scripts(tmp_path, OTHERS)
+    assert configs.keys() == set(OTHERS)
     assert configs["sac"]["keep_buffer"] is False and configs["td3"]["num_critics"] == 1
     assert configs["qmix"]["mixer"] == "vdn" and configs["qmix"]["recurrent"] is True
     assert configs["maddpg"]["critic"] == "attention"
-    assert configs["ppo_cuda"]["separate"] is True and configs["ppo_cuda"]["device"] == "cpu"
     assert configs["a2c_cuda"]["num_envs"] > 1 and configs["a2c_cuda"]["env_kwargs"] == {"distance": 2}
 
 
