@@ -18,6 +18,7 @@ from cleanrl_demo import ppo
 from ocean.suite import demo
 from ocean.suite.examining import Verdict, examine
 from ocean.suite.tasks import demo_trainer, names, tasks
+from pufferlib import _native
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.driver import factory
 from pufferlib.vectorization.driver.fairness import RowWeights
@@ -126,7 +127,17 @@ def test_a_mutant_changes_what_training_comes_to(name, sound, monkeypatch):
 # --------------------------------------------------------------------------------------------------------- the checks
 
 
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_finds_a_mutant(check):
+    """The first one that is meant for it, of those that show on both paths if there are such."""
+    name = min((name for name in MUTANTS if check in MUTANTS[name].checks), key=lambda name: MUTANTS[name].portable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_native, "available", not MUTANTS[name].portable and _native.available)
+        assert checked([name])[name][check]
+
+
 @pytest.mark.slow
+@pytest.mark.long
 def test_checks_find_mutants_and_nothing_else():
     """On the portable path, as some mutants show nowhere else."""
     results = checked_elsewhere()

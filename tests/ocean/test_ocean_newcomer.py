@@ -75,6 +75,7 @@ def test_a_file_is_an_environment(folder: Path) -> None:
     assert re.search(r"^ocean/coin +yes +Coin: call what lies on the table\.", output, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_it_is_trained_and_passed(folder: Path) -> None:
     status, output = python(folder, "pufferlib.cli", "ocean", "--env", "coin", "--backend", "serial")
     assert status == 0, output
@@ -106,6 +107,7 @@ def test_it_is_held_to_what_it_states(folder: Path) -> None:
     assert "3 failed, 18 passed" in output  # six tests of the coin, five of each with a fault
 
 
+@pytest.mark.long
 def test_a_learner_is_a_function(folder: Path) -> None:
     command, output = re.search(r"^\$ puffer (ocean .*--trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
     status, printed = python(folder, "pufferlib.cli", *command.split())
