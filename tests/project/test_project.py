@@ -100,6 +100,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
     packages = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo"}
     assert {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")} == packages
@@ -114,6 +115,7 @@ def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_wheel_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> None:
     code = f"""
 import sys
@@ -130,6 +132,7 @@ with pufferlib.make("ocean/squared", num_envs=2, seed=0) as vec:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_wheel_has_the_version_of_the_code(wheel: Path) -> None:
     (metadata,) = wheel.glob("*.dist-info/METADATA")
     assert f"\nVersion: {pufferlib.__version__}\n" in metadata.read_text()

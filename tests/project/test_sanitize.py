@@ -1,4 +1,4 @@
-"""The packer under sanitizers, faults of which would be noticed; and, in the long form, most of the compiled path.
+"""The packer under sanitizers, faults of which would be noticed, and most of the compiled path.
 
 ``make sanitize`` runs all tests of the compiled path under them.
 """
@@ -95,6 +95,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("process", ["parent", "worker"])
@@ -129,6 +130,7 @@ assert action_layout(Dict(d=Discrete(3, start=1))).unpack(np.array([2])) == {"d"
 """
 
 
+@pytest.mark.long
 def test_without_faults_it_is_silent(faulty: Path) -> None:
     """Whatever it packs and refuses, as long as no fault is reached."""
     code, reports = sanitize.run(faulty, ["-c", PACK + SOUND], limit_s=60, PUFFERLIB_NATIVE="")
