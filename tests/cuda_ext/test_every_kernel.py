@@ -25,8 +25,9 @@ pytestmark = pytest.mark.beside
 
 KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
 NAMES = [kernel.name for kernel in KERNELS]
-# Two threads never play one of their environments, so fibres show no more than loops do.
-ALONE = ("classic/", "ocean/")
+# In the short form fibres play these alone: of most others one thread plays an environment, where fibres show no more
+# than loops do, and each has to be compiled.
+TOGETHER = ("tag/grid",)
 CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
     "classic/acrobot": [{"max_episode_steps": 12}],
     "classic/cartpole": [{"max_episode_steps": 12}],
@@ -65,7 +66,7 @@ def played(cases: list[tuple[Any, ...]], *names: str) -> pytest.MarkDecorator:
     for case in cases:
         for kind in PLAYER_KINDS:
             marks = list(getattr(kind, "marks", ()))
-            if kind == "fibres" and case[0].startswith(ALONE):
+            if kind == "fibres" and case[0] not in TOGETHER:
                 marks.append(pytest.mark.long)
             value = kind if isinstance(kind, str) else kind.values[0]
             params.append(pytest.param(*case, value, marks=marks, id="-".join(map(str, (*case, value)))))
@@ -191,9 +192,9 @@ MOST = [
     (64, 2048), (72, 4608), (72, 12544), (64, 12264), (80, 17824), (80, 17824), (80, 39068), (112, 44420), (96, 43132),
     (64, 1024), (72, 3072), (64, 512), (80, 2560), (64, 512), (96, 404),
 ]  # fmt: skip
-# One of each kernel, of each way to see others, and of more agents than a block has threads.
+# One with a thread an environment and an agent, and one with more agents than a block has threads.
 BOUNDED = [
-    pytest.param((*case, *most), marks=[] if number in (0, 1, 3, 4, 8, 9, 10) else [pytest.mark.long])
+    pytest.param((*case, *most), marks=[] if number in (0, 3, 4, 8) else [pytest.mark.long])
     for number, (case, most) in enumerate(zip(DEVICE_CASES, MOST, strict=True))
 ]
 

@@ -57,7 +57,7 @@ def test_threads_of_a_pool_do_not_race(tmp_path: Path) -> None:
     assert watched(tmp_path) == (0, "")
 
 
-@pytest.mark.parametrize("race", RACES)
+@pytest.mark.parametrize("race", ["done", pytest.param("left", marks=pytest.mark.long)])
 def test_a_race_would_be_noticed(race: str, tmp_path: Path) -> None:
     for _ in range(10):  # on a busy machine threads seldom meet
         code, said = watched(tmp_path, RACES[race])

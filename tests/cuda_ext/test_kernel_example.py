@@ -18,6 +18,7 @@ pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/kernel"
+QUICK_FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in sources.HOST_FLAGS)  # to compile, not to run
 
 
 Capsys = pytest.CaptureFixture[str]
@@ -59,6 +60,13 @@ def test_on_a_gpu_the_example_plays_what_it_is_to_play(folder: Path, device: str
 
 
 @pytest.mark.slow
+def test_the_example_passes_its_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "HOST_FLAGS", QUICK_FLAGS)
+    assert check(folder, monkeypatch) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_plays_what_it_is_to_play(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_played(folder, "host")
     assert len(list((folder / "cache/pufferlib/kernels").glob("kernel_catch-*.so"))) == 1
@@ -91,19 +99,21 @@ def test_an_attribute_that_the_reference_lacks_is_named(
     ("old", "new", "message"),
     [
         ("? 1.0f : -1.0f", "? 1.0f : -2.0f", "rewards is -2.0, and the reference has -1.0"),
-        ("words.w[1], env.width", "words.w[0], env.width", "step 0 (next_step), environment"),
-        (
-            "if (env.t[e] < env.height) return;",
-            "if (env.t[e] <= env.height) return;",
-            "rewards is 0.0, and the reference has",
+        pytest.param(
+            "words.w[1], env.width", "words.w[0], env.width", "step 0 (next_step), environment",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "if (env.t[e] < env.height) return;", "if (env.t[e] <= env.height) return;",
+            "rewards is 0.0, and the reference has", marks=pytest.mark.long,
         ),
     ],
-)
+)  # fmt: skip
 def test_the_first_difference_is_named(
     old: str, new: str, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     spoil(folder / "catch.cuh", old, new)
-    monkeypatch.setattr(sources, "HOST_FLAGS", tuple({"-O3": "-O0"}.get(flag, flag) for flag in sources.HOST_FLAGS))
+    monkeypatch.setattr(sources, "HOST_FLAGS", QUICK_FLAGS)
     assert check(folder, monkeypatch) == 1
     said = capsys.readouterr().out
     assert "catch: the kernel differs after" in said and message in said

@@ -219,7 +219,8 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     return play
 
 
-@covering({"sanitizer": ["thread", "address,undefined"], "group": [*GROUPS]})
+@pytest.mark.parametrize("group", [pytest.param("a part of a warp", marks=pytest.mark.long), "a block"])
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 @pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, group: str, sanitized: Sanitized) -> None:
     """Also with the faults in it, as long as they are turned off."""
@@ -228,7 +229,10 @@ def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, group: str, sanitiz
 
 @pytest.mark.parametrize(
     ("race", "group"),
-    [*itertools.product(RACES, GROUPS), *itertools.product(TILE_RACES, ["a block"])],
+    [
+        *(pytest.param(race, "a part of a warp", marks=pytest.mark.long) for race in RACES),
+        *itertools.product(RACES | TILE_RACES, ["a block"]),
+    ],
 )
 def test_races_are_noticed(race: str, group: str, sanitized: Sanitized) -> None:
     code, said = sanitized("thread", group, race)
@@ -244,8 +248,11 @@ def test_overruns_are_noticed(overrun: str, sanitized: Sanitized) -> None:
 # --------------------------------------------------------------------------------------------------------------- NVRTC
 
 DEVICE_SHAPES = [  # taggers, runners, whether all is seen, how many nearest
-    (4, 1, True, 1), (4, 1, False, 1), (10, 1, True, 1), (100, 5, False, 1), (990, 10, False, 1), (1000, 100, False, 1),
-    (50, 50, False, 10),
+    (4, 1, True, 1), (1000, 100, False, 1),
+    *(
+        pytest.param(shape, marks=pytest.mark.long)
+        for shape in ((4, 1, False, 1), (10, 1, True, 1), (100, 5, False, 1), (990, 10, False, 1), (50, 50, False, 10))
+    ),
 ]  # fmt: skip
 
 

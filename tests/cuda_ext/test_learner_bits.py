@@ -46,6 +46,7 @@ def test_a_variant_that_the_processor_lacks_is_refused() -> None:
         fused_of(LARGE, variant="sse9")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", [name for name in ("c++", "clang++") if shutil.which(name)])
 def test_every_instruction_set_compiles(compiler: str, tmp_path: Path) -> None:
     flags = [*sources.HOST_FLAGS, "-O0", "-shared", "-fPIC", f"-I{ROOT / 'cuda_ext'}"]

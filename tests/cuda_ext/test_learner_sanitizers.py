@@ -99,7 +99,8 @@ FAULTS = {  # the program's text or a source's, and what a sanitizer would repor
 }
 
 
-@pytest.mark.parametrize("sanitizer", [pytest.param("address,undefined", marks=pytest.mark.long), "thread"])
+@pytest.mark.long
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_a_fault_would_be_reported(sanitizer: str, tmp_path: Path) -> None:
     where, sound, unsound = FAULTS[sanitizer]
     program = PROGRAM.replace(sound, unsound) if where is PROGRAM else PROGRAM
