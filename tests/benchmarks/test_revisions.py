@@ -274,6 +274,7 @@ def test_the_readme_has_the_tables_of_all_that_was_compared() -> None:
     assert pages.fill(page, {"against": against.section(revisions.RESULTS)}) == page, "python -m benchmarks.report"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="turns are taken on Linux only")
 def test_two_revisions_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -506,5 +506,6 @@ def test_what_actors_cannot_make_raises_as_in_this_process() -> None:
         list(coordinator.run([Task("never", fails)]))
 
 
+@LONG
 def test_the_program_of_its_page_prints_what_that_says() -> None:
     play(programs("docs/ray.md")[0], {"__name__": "__main__"})
