@@ -157,6 +157,7 @@ def reports() -> bool:
     return "Free Software Foundation" in version
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not reports(), reason="needs GCC on x86-64")
 def test_the_compiler_makes_instructions_for_many() -> None:
     """Of the three loops over neighbours, for 256 and 512 bits."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from devices import Player, array_of
 from kernel_programs import REPORTED
+from matrix import covering
 
 from cuda_ext.functions import Shape
 from cuda_ext.tag_continuous import KERNEL
@@ -56,9 +57,19 @@ def arguments_of(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: 
     }
 
 
+@covering({"scene": [*SCENES], "num_nearest": [1, 32], "player": ["loops", "fibres"]}, indirect=["player"])
+def test_the_nearest_are_the_references(scene: str, num_nearest: int, player: Player) -> None:
+    check_nearest(scene, num_nearest, player)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("num_nearest", [1, 32])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_nearest_are_the_references(scene: str, num_nearest: int, player: Player) -> None:
+def test_the_nearest_are_the_references_on_a_device(scene: str, num_nearest: int, device: str) -> None:
+    check_nearest(scene, num_nearest, Player("device", device, {}))
+
+
+def check_nearest(scene: str, num_nearest: int, player: Player) -> None:
     played: dict[str, Any] = dict(device=player.device, backend_kwargs=player.backend_kwargs, num_envs=1, num_steps=2)
     report = check_kernel(KERNEL, env_kwargs=arguments_of(SCENES[scene], num_nearest), **played)
     assert report.passed, str(report)
@@ -76,8 +87,8 @@ def test_who_has_left_is_not_seen(player: Player) -> None:
     ("num_agents", "player"),
     [
         (33, "fibres"),
-        (1_100, "loops"),
-        (1_100, "fibres"),
+        pytest.param(1_100, "loops", marks=pytest.mark.long),
+        pytest.param(1_100, "fibres", marks=pytest.mark.long),
         (2_049, "loops"),
         *(pytest.param(num_agents, "device", marks=pytest.mark.gpu) for num_agents in (33, 800, 1_100, 2_049)),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import FIBRES, LOOPS, ON_HOST_AND_DEVICE, Player
+from devices import FIBRES, LOOPS, Player
 
 import pufferlib
 from cuda_ext.references.tag_continuous import TagContinuous
@@ -51,14 +51,6 @@ class InTurn(TagContinuous):
         return rows
 
 
-@pytest.fixture(scope="module", params=ON_HOST_AND_DEVICE)
-def kernel_players(request: pytest.FixtureRequest) -> Sequence[Player]:
-    """Return the players that are compared with one run of the reference: both of the host, or the device."""
-    if request.param == "loops":
-        return LOOPS, FIBRES
-    return (Player("device", request.getfixturevalue("device"), {}),)
-
-
 def assert_same(kernel: KernelEnv, scene: str, num_steps: int, kernel_players: Sequence[Player]) -> None:
     """Compare all state and rows of one environment, to the bit; of observations those of InTurn."""
     env_kwargs = {**DEFAULTS, **SCENES[scene]}
@@ -95,12 +87,23 @@ def compared(reference: Any, vec: Any) -> Iterator[tuple[str, Any, Any]]:
     yield "observations", theirs.observations[some], np.asarray(ours.observations)[some]
 
 
+# For which fibres are compiled once, in the short form, whose steps the long one begins with.
+SOME = ("many are tagged at once", "one tagger", "in a corner", "from a pool")
+
+
+@pytest.mark.parametrize(
+    ("scene", "num_steps"),
+    [*((scene, 10) for scene in SOME), *(pytest.param(scene, 500, marks=pytest.mark.long) for scene in SCENES)],
+)
+def test_the_kernel_plays_what_its_reference_plays(scene: str, num_steps: int) -> None:
+    assert_same(KERNEL, scene, num_steps, [LOOPS, FIBRES])
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("num_steps", [10, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_kernel_plays_what_its_reference_plays(
-    scene: str, num_steps: int, kernel_players: Sequence[Player]
-) -> None:
-    assert_same(KERNEL, scene, num_steps, kernel_players)
+def test_the_kernel_plays_what_its_reference_plays_on_a_device(scene: str, num_steps: int, device: str) -> None:
+    assert_same(KERNEL, scene, num_steps, [Player("device", device, {})])
 
 
 def test_a_kernel_that_looks_not_far_enough_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

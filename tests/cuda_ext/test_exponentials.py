@@ -69,7 +69,7 @@ def test_ends_of_their_ranges() -> None:
     assert all(np.isnan(function(np.float32([np.nan]))).all() for function in FUNCTIONS)
 
 
-@pytest.mark.parametrize("level", ["-O0", "-O3"])
+@pytest.mark.parametrize("level", [pytest.param("-O0", marks=pytest.mark.long), "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
     library = compiled(HARNESS, tmp_path, level)
     results = np.empty((3, len(FLOATS)), np.float32)

@@ -71,7 +71,7 @@ def test_a_direction_stays_below_a_turn() -> None:
     assert wrapped(corners).tolist() == [0] * 5
 
 
-@pytest.mark.parametrize("level", ["-O0", "-O3"])
+@pytest.mark.parametrize("level", [pytest.param("-O0", marks=pytest.mark.long), "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
     library = compiled(HARNESS, tmp_path, level)
     library.constants.restype = ctypes.c_float
