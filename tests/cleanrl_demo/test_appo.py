@@ -510,27 +510,21 @@ QUICK = dict(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)  # for machines with much else to do
 @pytest.mark.parametrize(
     ("env", "changes", "bar"),
     [
-        pytest.param("ocean/squared", {"total_steps": 40_000}, 0.95, id="ocean/squared"),
+        ("ocean/squared", {"total_steps": 40_000}, 0.95),
         pytest.param(
             "ocean/squared",
             {**A3C, "total_steps": 60_000, "rollout_length": 8},
             0.7,
-            marks=pytest.mark.long,
             id="a3c",
         ),
-        pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long, id="ocean/memory"),
+        ("ocean/memory", {}, 0.9),
         # Its episodes have up to 500 steps, and returns of 300 and 500 differ in 50 of them.
-        pytest.param(
-            "CartPole-v1",
-            {"total_steps": 60_000, "eval_episodes": 50},
-            300,
-            marks=pytest.mark.long,
-            id="CartPole-v1",
-        ),
+        ("CartPole-v1", {"total_steps": 60_000, "eval_episodes": 50}, 300),
     ],
 )
 def test_learns_with_two_actors(over_ray, env, changes, bar):

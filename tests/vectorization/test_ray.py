@@ -93,7 +93,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
 
 ARRANGEMENTS = [
     ("nested", 5, 2, 2, "next_step", 0),
-    ("population", 5, 2, 5, "same_step", 2),
+    pytest.param("population", 5, 2, 5, "same_step", 2, marks=LONG),
     pytest.param("nested", 5, 1, 5, "same_step", 0, marks=LONG),
     pytest.param("population", 5, 2, 5, "next_step", 0, marks=LONG),
     pytest.param("flat", 5, 2, 2, "next_step", 0, marks=LONG),
@@ -118,24 +118,24 @@ def test_trajectories_are_those_of_serial(
 
 IN_PLACE: list[Any] = [  # long: the same program or IN_PROCESSES shows it, or no actor has to do with it
     (test_vectorization.test_a_batch_is_valid_until_the_second_recv_after_it, ()),
-    (test_contract.test_disabled_envs_wait_for_their_user, ()),
-    (test_contract.test_reset_in_flight_executes_and_drops_what_was_sent, ()),
+    pytest.param(test_contract.test_disabled_envs_wait_for_their_user, (), marks=LONG),
+    pytest.param(test_contract.test_reset_in_flight_executes_and_drops_what_was_sent, (), marks=LONG),
     (test_contract.test_a_few_can_be_reset_while_others_go_on, ()),
     pytest.param(test_contract.test_control_reaches_chosen_envs, (), marks=LONG),
     (test_failures.test_an_exception_names_environment_worker_and_traceback, (994, "Unpicklable: has a lock inside")),
-    (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
+    pytest.param(test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, (), marks=LONG),
     pytest.param(test_restarts.test_only_an_environment_that_raises_is_restarted, (6, "next_step"), marks=LONG),
-    (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
+    pytest.param(test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, (), marks=LONG),
     pytest.param(test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",), marks=LONG),
     pytest.param(test_ways_out.test_errors_about_sizes_say_where_make_takes_them, (), marks=LONG),
     pytest.param(test_ways_out.test_what_the_repr_shows_can_be_read, (), marks=LONG),
 ]
-IN_PROCESSES: list[tuple[Callable[..., None], Any]] = [
-    (test_contract.test_recv_times_out_and_can_be_repeated, ()),
-    (test_failures.test_an_exception_in_init_is_raised_by_make, ()),
+IN_PROCESSES: list[Any] = [
+    pytest.param(test_contract.test_recv_times_out_and_can_be_repeated, (), marks=LONG),
+    pytest.param(test_failures.test_an_exception_in_init_is_raised_by_make, (), marks=LONG),
     (test_failures.test_a_call_of_a_dead_worker_is_refused_rather_than_waited_for, ()),
     (test_restarts.test_only_an_environment_that_raises_is_restarted, (4, "same_step")),
-    (test_restarts.test_a_step_that_takes_too_long_crashes, ("first",)),
+    pytest.param(test_restarts.test_a_step_that_takes_too_long_crashes, ("first",), marks=LONG),
 ]
 
 
@@ -258,7 +258,7 @@ def test_a_killed_actor_is_an_error_that_says_where_and_reset_makes_another() ->
         vec.step(np.zeros(4, np.int64))
 
 
-@pytest.mark.parametrize("batch_size", [4, 2])
+@pytest.mark.parametrize("batch_size", [pytest.param(4, marks=LONG), 2])
 def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int) -> None:
     """A batch of all waits for it, which a timeout tells; in a pool the others play on."""
     with pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2, batch_size=batch_size, seed=5) as vec:
@@ -332,12 +332,12 @@ SAME: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
 
 
 def forms() -> Iterator[Any]:
-    """Yield each case of SAME over one actor or two; and, long, with each game over both."""
+    """Yield every second case of SAME over an actor; and, long, each case with each game over one actor and two."""
     for number, (test, args) in enumerate(SAME):
         games = [*test_same_program.GAMES] if args[1:] else [None]
         for game, num_workers in itertools.product(games, (1, 2)):
             case = args[:1] if game is None else (args[0], game)
-            short = case == args and num_workers == 1 + number % 2
+            short = case == args and num_workers == 1 and number % 2 == 0
             name = "-".join(map(str, (test.__name__, *case, num_workers)))
             yield pytest.param(test, case, num_workers, id=name, marks=[] if short else LONG)
 

@@ -158,6 +158,7 @@ class Enough(Exception):
     """Ends a training."""
 
 
+@pytest.mark.long
 def test_training_goes_on_without_a_node_and_with_the_next_one(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -152,6 +152,7 @@ def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str
 
 @pytest.mark.extras
 @pytest.mark.slow
+@pytest.mark.long
 def test_faces_know_what_the_script_has_registered(tmp_path: Path) -> None:
     """A thread of TensorBoard's, which every script of CleanRL's starts first, has workers spawned."""
     imports = "from pufferlib.adapters import gymnasium_vector, sb3"  # here: each worker runs what is above the guard
@@ -263,6 +264,7 @@ if __name__ == "__main__":
 
 @pytest.mark.extras
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("ale_py") is None, reason="needs ale-py")
 def test_atari_after_its_import(tmp_path: Path) -> None:
     out, errors = run(tmp_path, ATARI)
@@ -309,6 +311,7 @@ if __name__ == "__main__":
 
 @pytest.mark.extras
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 def test_actors_of_ray_know_what_the_script_has_registered(tmp_path: Path) -> None:
     """In an actor itself, and in processes that an actor starts."""
