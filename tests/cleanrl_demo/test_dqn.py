@@ -199,6 +199,7 @@ def test_solves_what_is_trivial(env, backend, draws):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_solves_a_small_square():
     plan = {**QUICK, "backend": "pool", "num_workers": 2, "env_kwargs": {"distance": 2}, "gamma": 0.7}
     result = train(Config(**plan, total_steps=10_000, eval_episodes=200))

@@ -349,14 +349,11 @@ def test_evaluates_continuous_actions_by_sampling():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.flaky(reruns=1)  # on a pool: which workers are first decides what is learnt
 @pytest.mark.parametrize(
     ("backend", "num_steps", "learning_rate"),
-    [
-        ("pool", 36_000, 5e-3),
-        pytest.param("serial", 60_000, 2.5e-3, marks=pytest.mark.long),
-        pytest.param("multiprocessing", 60_000, 2.5e-3, marks=pytest.mark.long),
-    ],
+    [("pool", 36_000, 5e-3), ("serial", 60_000, 2.5e-3), ("multiprocessing", 60_000, 2.5e-3)],
 )
 def test_solves_squared(backend, num_steps, learning_rate):
     config = Config(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from devices import ON_HOST_AND_DEVICE, Player, array_of
+from devices import ON_DEVICE, ON_HOST_AND_DEVICE, Player, array_of
 from torch import Tensor
 
 import pufferlib
@@ -402,7 +402,7 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-@on_host_and_device
+@pytest.mark.parametrize("player", [pytest.param("loops", marks=pytest.mark.long), ON_DEVICE], indirect=True)
 def test_solves_squared_on_the_device(player: Player) -> None:
     settings = Config(
         env="ocean/squared", device=player.device, num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
@@ -411,11 +411,12 @@ def test_solves_squared_on_the_device(player: Player) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("game", "teams", "num_steps"),
     [
         ("tag/grid", ["tagger", "runner"], 200_000),
-        pytest.param("tag/continuous", ["tagger"], 300_000, marks=pytest.mark.long),
+        ("tag/continuous", ["tagger"], 300_000),
     ],
 )
 def test_taggers_and_runners_learn_together(game: str, teams: list[str], num_steps: int) -> None:

@@ -174,16 +174,21 @@ class Recall(gymnasium.Env):
         return np.array([0, self.time == 3], np.float32), right, asked, False, {"score": right} if asked else {}
 
 
+RECALLED = dict(
+    num_workers=2, num_envs=16, total_steps=10_000, learning_rate=1e-2, policy_kwargs={"hidden_size": 32},
+    eval_episodes=200, runs=None,
+)  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
 def test_remembers_what_the_plain_trainer_cannot_know(backend):
-    settings = dict(
-        backend=backend, num_workers=2, num_envs=16, total_steps=10_000, learning_rate=1e-2,
-        policy_kwargs={"hidden_size": 32}, eval_episodes=200, runs=None,
-    )  # fmt: skip
-    assert train(Config(**settings), Recall).score >= 0.95
-    if backend == "serial":
-        assert 0.35 < ppo.train(ppo.Config(**settings), Recall).score < 0.65
+    assert train(Config(backend=backend, **RECALLED), Recall).score >= 0.95
+
+
+@pytest.mark.long
+def test_the_plain_trainer_does_not_know():
+    assert 0.35 < ppo.train(ppo.Config(backend="serial", **RECALLED), Recall).score < 0.65
 
 
 def test_a_policy_without_a_memory_is_sent_to_the_other_trainer_and_back():

@@ -304,6 +304,7 @@ def trained(tmp_path: Any = None, **settings: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.extras
 def test_two_types_learn_to_act_oppositely_where_one_policy_cannot(tmp_path: Any) -> None:
     shared = trained(policy="mlp", policy_kwargs={"hidden_size": 16})
@@ -334,7 +335,7 @@ def test_two_types_learn_to_act_oppositely_where_one_policy_cannot(tmp_path: Any
     ("name", "policy"),
     [
         ("simple_adversary_v3", "separate"),
-        ("simple_spread_v3", "central"),
+        pytest.param("simple_spread_v3", "central", marks=pytest.mark.long),
         pytest.param("simple_adversary_v3", "central", marks=pytest.mark.long),
         pytest.param("simple_spread_v3", "separate", marks=pytest.mark.long),
     ],
