@@ -114,7 +114,10 @@ def sound():
     return {}
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if number % 4 == 0 else [pytest.mark.long]) for number, name in enumerate(TRAINED)],
+)
 def test_a_mutant_changes_what_training_comes_to(name, sound, monkeypatch):
     env = next(iter(MUTANTS[name].envs), UNCAUGHT.get(name, "bandit"))
     if env not in sound:
@@ -177,12 +180,13 @@ def test_why_the_process_of_checks_fails_is_said(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "mutant"),
     [
         ("truncation", "truncation_ends"),
-        pytest.param("bandit", "advantage_sign", marks=pytest.mark.long),
-        pytest.param("multiagent", "agents_observations_swapped", marks=pytest.mark.long),
+        ("bandit", "advantage_sign"),
+        ("multiagent", "agents_observations_swapped"),
     ],
 )
 def test_training_distinguishes_a_mutant_from_the_correct_trainer(env, mutant):

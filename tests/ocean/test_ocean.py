@@ -23,7 +23,7 @@ LEARNABLE = [name.removeprefix("ocean/") for name in tasks.names()]
 SECTIONS = ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "Source")
 # All checks in the short form, too, are for one of each kind, and for every newcomer; these have one there.
 ALIKE = {"bandit", "bell", "continuous", "identity", "memory", "mixed", "password", "performance", "stochastic"}
-ALIKE |= {"truncation", "uneven"}
+ALIKE |= {"spaces", "truncation", "uneven"}
 IN_INTERPRETERS = {"pickles", "processes", "backends", "step_after_end"}  # checks for which interpreters are started
 QUICK = {"performance": {"mean_s": 0}, "uneven": {"step_s": 0}}
 NUM_SCORES = 1000

@@ -407,7 +407,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("function", "passes"), [("train", True), ("train_naive", False)])
+@pytest.mark.parametrize(
+    ("function", "passes"), [("train", True), pytest.param("train_naive", False, marks=pytest.mark.long)]
+)
 def test_a_script_passes_truncation_if_it_is_careful(script: str, function: str, passes: bool) -> None:
     (task,) = tasks.tasks(["truncation"], ["serial"])
     task = dataclasses.replace(task, settings={**task.settings, "total_steps": 20_000})
@@ -541,7 +543,9 @@ def test_two_trainings_run_at_a_time_where_there_are_cores(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, 2), (2, 2, 1), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("jobs", "cores", "threads"), [(2, 4, 2), *(pytest.param(jobs, 2, 1, marks=pytest.mark.long) for jobs in (2, 3))]
+)
 def test_trainings_that_share_the_cores_share_threads(
     folder: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, cores: int, threads: int
 ) -> None:
