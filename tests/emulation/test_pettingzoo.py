@@ -180,7 +180,13 @@ def play_against_spy(rows: Any, spy: Spy, num_steps: int) -> tuple[int, int]:
     return ends, ended
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if "ids" in name or name == "generated, in turns" else [])
+        for name in GENERATED
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*render_mode")
 def test_rows_of_generated_agents_equal_raw(name: str) -> None:
     module = sys.modules[GENERATED[name].__module__]  # whose env() ends at once where a mask forbids the action
@@ -192,7 +198,13 @@ def test_rows_of_generated_agents_equal_raw(name: str) -> None:
     assert ends >= 2 or isinstance(GENERATED[name], type)  # the parallel ones never end by themselves
 
 
-@pytest.mark.parametrize("name", REAL_ENVS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("tag, in turns", "knights") else [pytest.mark.long])
+        for name in REAL_ENVS
+    ],
+)
 @pytest.mark.slow
 def test_rows_of_real_envs_equal_raw(name: str) -> None:
     env = REAL_ENVS[name]()

@@ -154,7 +154,13 @@ def test_listing_imports_nothing():
     assert in_new_process(code) == "{'pufferlib'}"  # the files that say what families there are
 
 
-@pytest.mark.parametrize(("name", "package"), THIRD_PARTY)
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        pytest.param(*row, marks=[] if row[0] in ("tag/grid", "MiniGrid-Empty-8x8-v0") else [pytest.mark.long])
+        for row in THIRD_PARTY
+    ],
+)
 def test_packages_of_others_are_imported_only_where_the_environment_is_made(name, package):
     code = (
         "import sys; from pufferlib import registry\n"

@@ -20,10 +20,8 @@ ROOT = Path(__file__).parents[2]
 LONG = os.environ.get("PUFFERLIB_LEAKS") == "long"
 MIB = 2**20
 PATHS = {"compiled": "", "portable": "0"}
-EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.mark.long)]
-IN_PROCESSES = [
-    pytest.param(*row, marks=[] if LONG else [pytest.mark.long]) for row in (("pool", 8), ("multiprocessing", 4))
-]
+AT_LENGTH = [] if LONG else [pytest.mark.long]
+EACH_PATH = ["compiled", pytest.param("portable", marks=AT_LENGTH)]
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)] if LONG else [])]
 
@@ -71,10 +69,12 @@ def test_making_and_closing_with_fork(path: str) -> None:
     assert_level(seen, 2 * MIB)
 
 
+@pytest.mark.long
 def test_making_and_closing_on_serial() -> None:
     assert_level(measured("cycles", "serial", "--count", "1000", *short("1")), 2 * MIB)
 
 
+@pytest.mark.long
 def test_making_and_closing_with_spawn() -> None:
     seen = measured("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "2")
     assert_level(seen, 2 * MIB)
@@ -87,8 +87,15 @@ def test_restarts(path: str) -> None:
     assert_level(seen, 2 * MIB)
 
 
+# The parent's steps and a worker's are those of a pool.
+STEPPED = [
+    ("pool", 4),
+    *(pytest.param(*row, marks=AT_LENGTH) for row in (("serial", 8), ("pool", 8), ("multiprocessing", 4))),
+]
+
+
 @pytest.mark.parametrize("path", EACH_PATH)
-@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 4), *IN_PROCESSES])
+@pytest.mark.parametrize(("backend", "batch_size"), STEPPED)
 def test_steps(backend: str, batch_size: int, path: str) -> None:
     """Each byte that leaks at a step would be 50 MB in the long form; the short one sees what larger things leak.
 

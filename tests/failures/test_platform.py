@@ -224,7 +224,7 @@ def test_a_memfd_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -
 # -------------------------------------------------------------------------------------------------------- descriptors
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=[pytest.mark.slow, pytest.mark.long])])
 def test_however_few_descriptors_there_are(context: str) -> None:
     """At each number of them either all works, or an error says so and nothing is left open."""
     num_made = refused = 0

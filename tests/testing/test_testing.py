@@ -47,7 +47,14 @@ def verdicts(report: Report) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("creator", [broken_envs.Walk, HashEnv, "ocean/squared"])
+@pytest.mark.parametrize(
+    "creator",
+    [
+        broken_envs.Walk,
+        pytest.param(HashEnv, marks=pytest.mark.long),
+        pytest.param("ocean/squared", marks=pytest.mark.long),
+    ],
+)
 def test_a_good_environment_passes_all(creator: Any) -> None:
     report = check_env(creator, num_steps=200)
     assert not verdicts(report), str(report)

@@ -89,7 +89,9 @@ def tales() -> st.SearchStrategy[list[Any]]:
     return st.lists(st.one_of(infos, infos.map(Sub), st.none()), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "plan", ["serial", pytest.param("multiprocessing", marks=pytest.mark.long), "batches in order", "pool"]
+)
 @settings(max_examples=12)
 @given(st.lists(tales(), min_size=NUM_ENVS, max_size=NUM_ENVS), st.sampled_from(["next_step", "same_step"]))
 def test_infos_of_both_paths_are_the_same_whenever_they_are_read(
