@@ -207,6 +207,7 @@ def test_plays_over_tensors_as_over_arrays(name: str, kwargs: dict[str, Any]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kwargs", [TENSORS["kernels"], TENSORS["tensors"]], ids=["kernels", "tensors"])
 def test_their_ppo_learns_over_tensors(kwargs: dict[str, Any]) -> None:
     envs = make("classic/cartpole", num_envs=8, seed=1, **kwargs)
@@ -232,7 +233,7 @@ def test_refuses_what_they_cannot_step() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "multiprocessing"])
 def test_their_ppo_learns_bandit(backend: str) -> None:
     envs = make("ocean/bandit", num_envs=8, backend=backend, num_workers=2)
     agent = PPO("MlpPolicy", envs, n_steps=32, batch_size=64, n_epochs=4, learning_rate=1e-2, seed=1, device="cpu")
@@ -246,7 +247,7 @@ def test_their_ppo_learns_bandit(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("multiprocessing", marks=pytest.mark.long)])
 def test_their_ppo_learns_as_two_agents(backend: str) -> None:
     envs = make("ocean/multiagent", num_envs=8, backend=backend, num_workers=2, agents="rows")
     agent = PPO("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=4, learning_rate=1e-2, seed=1, device="cpu")

@@ -215,7 +215,13 @@ STEPPED = {
 }
 
 
-@pytest.mark.parametrize(("workload", "name"), STEPPED.values(), ids=lambda value: getattr(value, "name", str(value)))
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        pytest.param(*value, id=f"{value[0].name}-{value[1]}", marks=[] if number % 4 == 0 else [pytest.mark.long])
+        for number, value in enumerate(STEPPED.values())
+    ],
+)
 def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
     task = {**workload.task(name), "arrangement": "serial", "num_envs": 2, "num_workers": 1, "batch_size": 1}
     player = start("ours", task)

@@ -209,7 +209,11 @@ def sizes_at(game: str, solver: Any, levels: tuple[float, ...], most: int) -> li
 
 @pytest.mark.parametrize(
     ("solver", "low", "high"),
-    [(solvers.alpha_rank, 24, 30), (solvers.fictitious_play, 37, 45), (solvers.uniform, 92, 112)],
+    [
+        (solvers.alpha_rank, 24, 30),
+        pytest.param(solvers.fictitious_play, 37, 45, marks=pytest.mark.long),
+        pytest.param(solvers.uniform, 92, 112, marks=pytest.mark.long),
+    ],
 )
 def test_populations_for_leduc_are_as_large_as_was_measured(solver: Any, low: int, high: int) -> None:
     """NashConv 0.5; benchmarks/population.py has all solvers. MALib's Table 3: 21, 40 and 60."""

@@ -301,6 +301,7 @@ def test_networks_that_read_tensors_are_measured_by_what_they_pay() -> None:
         ExactOracle("kuhn_poker", observation="tensors")
 
 
+@pytest.mark.long
 def test_a_network_learns_half_of_what_uniform_play_of_leduc_leaves_to_gain() -> None:
     """A short form of benchmarks/learned_oracles.py: one response, here by PPO and from new weights."""
     exact = ExactOracle("leduc_poker", observation="tensor")

@@ -263,14 +263,19 @@ def test_mistakes_are_named() -> None:
 STEP, ALONE = {"policy": LOGITS, "num_steps": 1}, {"policy": LOGITS, "num_steps": 0}
 SMALL, LARGE = (64, 5000), (256, 100_000)
 DEVICE_CASES: list[Any] = [
-    pytest.param("some agents", STEP, (0, 0), "sm_80", marks=pytest.mark.long),
-    pytest.param("two choices", STEP, (0, 0), "sm_90", marks=pytest.mark.long),
     ("many agents", STEP, (0, 0), "sm_120"),
-    ("some agents", ALONE, (0, 0), "sm_80"),
-    ("some agents", {"policy": NETWORK}, SMALL, "sm_90"),
-    ("two choices", {"policy": NETWORK}, SMALL, "sm_120"),
-    pytest.param("many agents", {"policy": NETWORK}, SMALL, "sm_80", marks=pytest.mark.long),
     ("one agent", {"policy": NETWORK}, LARGE, "sm_120"),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in (
+            ("some agents", STEP, (0, 0), "sm_80"),
+            ("two choices", STEP, (0, 0), "sm_90"),
+            ("some agents", ALONE, (0, 0), "sm_80"),
+            ("some agents", {"policy": NETWORK}, SMALL, "sm_90"),
+            ("two choices", {"policy": NETWORK}, SMALL, "sm_120"),
+            ("many agents", {"policy": NETWORK}, SMALL, "sm_80"),
+        )
+    ),
 ]
 
 
@@ -311,6 +316,7 @@ def test_a_kernel_without_a_policy_pays_nothing() -> None:
     assert without.num_registers <= chooses.num_registers and len(without.code) < 0.9 * len(chooses.code)
 
 
+@pytest.mark.long
 def test_threads_that_choose_do_not_race(tmp_path: Any) -> None:
     """A network of one layer chooses between the steps of tag/grid."""
     shape, *_ = test_kernel_tools.GROUPS["a part of a warp"]
