@@ -96,6 +96,7 @@ class Understood(BaseException):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_commands_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that are written with arguments, but for usage: they parse, and do nothing here."""
 

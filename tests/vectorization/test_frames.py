@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from frames import MOST, NUM_ENVS, PLAIN, STEPS, Counting, frames_a_step, frames_in_worker, frames_of
+from matrix import covering
 
 import pufferlib
 from benchmarks import recordings
@@ -36,8 +37,7 @@ class Watched(Counting, ReturningEnv):
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("returns", RETURNS)
+@covering({"returns": [*RETURNS], "autoreset_mode": ["next_step", "same_step"]})
 def test_serial_steps_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     with pufferlib.make(ReturningEnv, env_args=[returns, 10], num_envs=NUM_ENVS, autoreset_mode=autoreset_mode) as vec:
         entered = frames_a_step(vec, np.zeros(NUM_ENVS, int))
@@ -56,8 +56,7 @@ def test_wrapped_steps_enter_few_python_functions(returns: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("returns", RETURNS)
+@covering({"returns": [*RETURNS], "autoreset_mode": ["next_step", "same_step"]})
 @pytest.mark.alone
 def test_workers_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     with pufferlib.make(Watched, env_args=[returns, 10], **ONE_WORKER, autoreset_mode=autoreset_mode) as vec:
@@ -232,8 +231,7 @@ OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {  # by name: a creator and argu
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("name", OTHERS)
+@covering({"name": [*OTHERS], "autoreset_mode": ["next_step", "same_step"]})
 def test_other_environments_enter_few_python_functions(name: str, autoreset_mode: str) -> None:
     creator, options = OTHERS[name]
     for plan in (SERIAL, ONE_WORKER):

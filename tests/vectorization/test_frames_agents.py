@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from frames import MOST, NUM_ENVS, Counting, frames_a_step, frames_in_worker
 from gymnasium.spaces import Box, Discrete
+from matrix import covering
 
 import pufferlib
 from pufferlib import _native
@@ -136,8 +137,7 @@ SWAPPING: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("autoreset_mode", MODES)
-@pytest.mark.parametrize("name", SWAPPING)
+@covering({"name": [*SWAPPING], "autoreset_mode": MODES})
 def test_agents_that_come_and_go_enter_few_python_functions(name: str, autoreset_mode: str) -> None:
     creator, kwargs = SWAPPING[name]
     plan: dict[str, Any] = {"num_envs": NUM_ENVS, "wrap_kwargs": kwargs, "autoreset_mode": autoreset_mode}
@@ -157,9 +157,13 @@ def test_agents_that_come_and_go_enter_few_python_functions(name: str, autoreset
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step in the worker"
 
 
-@pytest.mark.parametrize("autoreset_mode", MODES)
-@pytest.mark.parametrize("kwargs", [{}, {"state": True, "agent_type": True}], ids=["", "state"])
-@pytest.mark.parametrize("returns", SEVERAL)
+@covering(
+    {
+        "returns": [*SEVERAL],
+        "kwargs": [pytest.param({}, id="rows"), pytest.param({"state": True, "agent_type": True}, id="state")],
+        "autoreset_mode": MODES,
+    }
+)
 def test_steps_of_several_agents_enter_few_python_functions(
     returns: str, kwargs: dict[str, Any], autoreset_mode: str
 ) -> None:
@@ -181,8 +185,7 @@ def test_steps_of_puffer_envs_enter_few_python_functions(autoreset_mode: str, nu
     assert entered <= MOST, f"{entered:.2f} frames a step"
 
 
-@pytest.mark.parametrize("autoreset_mode", MODES)
-@pytest.mark.parametrize("returns", SEVERAL)
+@covering({"returns": [*SEVERAL], "autoreset_mode": MODES})
 def test_workers_of_several_agents_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     plan: dict[str, Any] = {"num_envs": NUM_ENVS, "num_workers": 1, "backend": "multiprocessing"}
     with pufferlib.make(WatchedSeveral, env_args=[returns], **plan, autoreset_mode=autoreset_mode) as vec:
