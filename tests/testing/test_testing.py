@@ -113,6 +113,7 @@ def holds_a_lock() -> Callable[[], Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("alone", [True, pytest.param(False, marks=pytest.mark.long)], ids=["alone", "among all"])
 @pytest.mark.parametrize(
     ("creator", "name", "status", "says"),
     [
@@ -124,9 +125,10 @@ def holds_a_lock() -> Callable[[], Any]:
     ],
 )
 def test_a_fault_that_shows_elsewhere_is_found_by_its_check_alone(
-    creator: Any, name: str, status: str, says: str
+    creator: Any, name: str, status: str, says: str, alone: bool
 ) -> None:
-    only = CHECKS if name != "pickles" else [*HERE, "pickles"]
+    """alone: among the checks that start no processes. What cannot be pickled cannot go through the others."""
+    only = [*HERE, name] if alone or name == "pickles" else CHECKS
     report = check_env(creator, num_steps=100, only=only)
     assert verdicts(report) == {name: status}, str(report)
     assert says in report[name].text
