@@ -75,6 +75,8 @@ class DeviceConfig(RunConfig):
     max_grad_norm: float = 0.5
     precision: str = "float32"
     """dtype in which networks compute: float32 or bfloat16; everything else, such as weights, is float32"""
+    tf32: bool = True
+    """multiply float32 matrices in TF32 on a GPU, which is faster and rounds their elements to 10 bits of mantissa"""
     graphs: bool = True
     """capture iterations in a CUDA graph; otherwise each operation is launched separately"""
 

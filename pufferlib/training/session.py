@@ -354,14 +354,19 @@ def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str
 
 @contextmanager
 def torch_set_up(config: RunConfig) -> Iterator[None]:
-    """Set torch's number of threads and seed its global generator, from the run's settings; undo both after the block.
+    """Set torch up by the run's settings: its number of threads and the seed of its global generator, and TF32.
 
-    Initial weights come from this generator, as do the random numbers of a user's policy while it learns.
+    All of these are undone after the block. Initial weights come from this generator, as do the random numbers of a
+    user's policy while it learns. On a GPU, products of float32 matrices are computed in TF32 if the settings have
+    ``tf32`` and it is True; on the CPU, nothing changes.
     """
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(config.torch_threads)
         on_host = torch.device(config.device).type == "cpu"
+        if not on_host and getattr(config, "tf32", False):
+            stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("high")
         stack.enter_context(torch.random.fork_rng(devices=() if on_host else (config.device,)))
         torch.manual_seed(config.seed)
         yield

@@ -237,7 +237,7 @@ def test_steps_in_a_graph_are_those_one_by_one(case: Any, autoreset_mode: str, c
 
 def trained(trainer: Any, device: str, graphs: bool, **more: Any) -> Tensor:
     """Return weights after eight iterations, which come one after another, or two so and six in a graph."""
-    settings = config(trainer.Config, device=device, graphs=graphs, num_envs=16, rollout_length=8, **more)
+    settings = config(trainer.Config, device=device, graphs=graphs, num_envs=16, rollout_length=8, tf32=False, **more)
     with torch_set_up(settings), environments(settings, None) as vec:
         learner = Learner(vec, origin_of(settings, None), settings)
         vec.async_reset(seed=settings.seed)
@@ -279,7 +279,8 @@ def test_stretches_in_a_row_are_those_without_a_graph(trainer: Any, device: str)
     """The graph of the first plays on in the second and the third, whose environments start again."""
     runs = []
     for graphs in (True, False):
-        settings = config(trainer.Config, device=device, graphs=graphs, total_steps=1500, checkpoint_every=500)
+        more = {"graphs": graphs, "tf32": False}
+        settings = config(trainer.Config, device=device, total_steps=1500, checkpoint_every=500, **more)
         result = trainer.train(settings)
         assert result.num_steps >= 1500
         runs.append(torch.cat([part.cpu().flatten() for part in result.actor.policy.state_dict().values()]))

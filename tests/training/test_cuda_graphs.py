@@ -235,6 +235,23 @@ def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch)
     assert asked == [("cuda:1",), ()]
 
 
+@pytest.mark.parametrize(
+    ("settings", "precision"),
+    [({"device": "cuda"}, "high"), ({"device": "cuda", "tf32": False}, "highest"), ({"device": "host"}, "highest")],
+)
+def test_matrices_are_multiplied_in_tf32_on_gpus_alone_and_only_in_a_run(
+    settings: dict[str, Any], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What torch calls "high" is TF32 where a GPU has it."""
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext())
+    before = torch.get_float32_matmul_precision()
+    assert before == "highest"
+    with contextlib.suppress(InterruptedError), torch_set_up(config(**settings)):
+        assert torch.get_float32_matmul_precision() == precision
+        raise InterruptedError
+    assert torch.get_float32_matmul_precision() == before
+
+
 def test_all_trainings_of_a_process_share_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """For torch never frees the workspaces of a stream."""
     entered: list[Any] = []
