@@ -6,11 +6,11 @@
     python -m benchmarks.gpu_train --plot                       draws all results again
 
 An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts separately: playing a rollout, the environments
-of a rollout alone (sending actions that are ready, storing rows), and the update. Inference is the time of playing
-beyond the environments. On a GPU each part is a CUDA graph timed by events, on the host it is timed by clocks. Parts
-take turns; the figures are medians of repeats, with the least and the greatest. Two more figures are the share of an
-iteration in which the host launches, and the bytes that cross the bus per step, by our counter and, on a GPU, by the
-memory copies that torch.profiler sees.
+of a rollout alone (with actions that are ready), and the update. Inference is the time of playing beyond the
+environments. On a GPU each part is a CUDA graph timed by events, on the host it is timed by clocks. Parts take turns;
+the figures are medians of repeats, with the least and the greatest. Two more figures are the share of an iteration in
+which the host launches, and the bytes that cross the bus per step, by our counter and, on a GPU, by the memory copies
+that torch.profiler sees.
 
 Then 12 agents learn continuous Tag with one network for all: on the device, over our pool on the CPU
 (cleanrl_demo.ppo), and in a loop that steps one environment after another, like Gymnasium's SyncVectorEnv (the same
@@ -132,14 +132,10 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         rollout = ppo_cuda.Rollout(vec, learner, config)
         rollout.begin()
         rollout.play()
-        actions = rollout.discrete_actions.view(
-            ROLLOUT_LENGTH, vec.agents_per_batch, *(vec.single_action_space.shape or ())
-        )
 
         def step_environments() -> tuple[torch.Tensor, ...]:
             for step in range(ROLLOUT_LENGTH):
-                vec.send(actions[step])
-                rollout.keep(step, vec.recv())
+                rollout.step(step)
             return ()
 
         def play() -> tuple[torch.Tensor, ...]:

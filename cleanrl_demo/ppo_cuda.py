@@ -114,7 +114,7 @@ class Rollout:
     Observations and values have one more step, for which there is no action yet: the first step of the next rollout.
     """
 
-    def __init__(self, vec: pufferlib.VecEnv, learner: Learner, config: DeviceConfig) -> None:
+    def __init__(self, vec: Any, learner: Learner, config: DeviceConfig) -> None:
         self.vec, self.learner, self.config = vec, learner, config
         self.num_steps = config.rollout_length
         rows = (vec.num_envs, vec.agents_per_env)
@@ -130,10 +130,12 @@ class Rollout:
         self.terminations, self.truncations, self.masks = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
         self.device_video = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
+        columns = (self.observations[1:], self.rewards, self.terminations, self.truncations, self.masks)
+        self._rows = list(zip(*(column.flatten(1, 2) for column in columns), strict=True))  # those of each step
 
     def begin(self) -> None:
         """Store the first observations of newly reset environments."""
-        batch: Any = self.vec.recv()
+        batch = self.vec.recv()
         self.observations[-1] = batch.observations.view_as(self.observations[-1])
         if self.device_video is not None:
             self.device_video.take(0, batch)
@@ -152,24 +154,17 @@ class Rollout:
                 team.write(self.values[step], values)
                 team.write(self.discrete_actions[step], discrete_actions)
                 team.write(self.log_probs[step], distribution.log_prob(discrete_actions, continuous_actions))
-            self.vec.send(self.discrete_actions[step].view(self._actions_shape))
-            self.keep(step, self.vec.recv())
+            self.step(step)
         for team in self.learner.teams:
             team.write(self.values[-1], team.act(team.observations_of(self.observations[-1:]))[1])
         self.rewards.mul_(self.config.reward_scale)
         if self.config.reward_clip is not None:
             self.rewards.clamp_(-self.config.reward_clip, self.config.reward_clip)
 
-    def keep(self, step: int, batch: Any) -> None:
-        """Store the rows that a step produced."""
-        for column, values in (
-            (self.observations[step + 1], batch.observations),
-            (self.rewards[step], batch.rewards),
-            (self.terminations[step], batch.terminations),
-            (self.truncations[step], batch.truncations),
-            (self.masks[step], batch.masks),
-        ):
-            column.copy_(values.view_as(column))
+    def step(self, step: int) -> None:
+        """Take the actions that are stored for a step. The environments write their rows into the rollout."""
+        self.vec.send(self.discrete_actions[step].view(self._actions_shape), out=self._rows[step])
+        batch = self.vec.recv()
         if self.device_video is not None:
             self.device_video.take(step, batch)
 
@@ -337,7 +332,7 @@ def iteration(
     def play_and_update() -> tuple[Tensor, ...]:
         rollout.play()
         losses = total(update(learner, rollout, config))
-        sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
+        sums = vec.episode_sums(reset=True)
         episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
         video_tensors = () if rollout.device_video is None else rollout.device_video.tensors()
         return total(rollout.masks.sum()), losses, *map(total, episodes), *video_tensors

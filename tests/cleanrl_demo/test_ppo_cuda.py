@@ -17,7 +17,7 @@ from torch import Tensor
 import pufferlib
 from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
-from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, train, update
+from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, iteration, train, update
 from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Origin, load_policy, read_policy, save_policy
 from pufferlib.models.files import read_checkpoint
@@ -96,6 +96,30 @@ def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
             )
             assert np.array_equal(array_of(rollout.masks[step].reshape(-1)), other.batch.masks)
         assert not rollout.masks.all() and rollout.terminations.any() and rollout.truncations.any()
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_rows_written_into_the_rollout_teach_what_copied_rows_teach(
+    trainer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(self: Rollout, step: int) -> None:
+        self.vec.send(self.discrete_actions[step].flatten())
+        batch = self.vec.recv()
+        rows = (batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks)
+        for column, values in zip(self._rows[step], rows, strict=True):
+            column.copy_(values)
+
+    weights = []
+    for step in (Rollout.step, copied):
+        monkeypatch.setattr(Rollout, "step", step)
+        settings = config(trainer.Config, rollout_length=7)
+        learner, rollout, vec = played(settings)
+        with vec:
+            iterate = iteration(rollout, settings, trainer.update)
+            for _ in range(3):
+                iterate()
+            weights.append((learner.teams[0].weights, rollout.observations))
+    assert rollout.masks.any() and all(torch.equal(*pair) for pair in zip(*weights, strict=True))
 
 
 @on_host_and_device

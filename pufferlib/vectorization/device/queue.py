@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.errors import CallError
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.call_errors import (
     FLYING,
@@ -43,7 +44,9 @@ class DeviceQueue:
         self._torch, self.shape, self.launchers = torch, shape, launchers
         device = launchers.device
         self._leased: deque[Block] = deque()
-        self.streams: CurrentStream = HostStream() if device.type == "cpu" else Streams(torch, device, self.newest)
+        self.streams: CurrentStream = (
+            HostStream() if device.type == "cpu" else Streams(torch, device, self.newest_address)
+        )
         num_blocks = -(-shape.num_envs // shape.batch_size) + 2
         self.blocks = [self.make_block(shape.batch_size) for _ in range(num_blocks)]
         self._free = deque(self.blocks)
@@ -62,6 +65,11 @@ class DeviceQueue:
     def newest(self) -> Block | None:
         """Return the block of the last batch, or None before the first."""
         return self._leased[-1] if self._leased else None
+
+    def newest_address(self) -> int | None:
+        """Return the address of the last batch's observations, or None before the first batch."""
+        block = self.newest()
+        return None if block is None else block.addresses["observations"]
 
     # --------------------------------------------------------------------------------------------------- checks
 
@@ -84,15 +92,25 @@ class DeviceQueue:
         if flying:
             raise in_flight_error(dict.fromkeys(flying, FLYING))
 
+    def require_out(self, out: Sequence[Any], *, named: bool) -> None:
+        """Raise CallError unless a step can write its rows into ``out``; ClosedError after ``close``.
+
+        named: whether ``env_ids`` was passed to the call.
+        """
+        self.launchers.require_open()
+        if named or not self._synchronous:
+            raise CallError("out takes the rows of all environments; leave out env_ids, and use batch_size=num_envs")
+        self.blocks[0].require_fitting(out)
+
     # --------------------------------------------------------------------------------- launches of all environments
 
-    def step_all(self, actions: Any) -> bool:
+    def step_all(self, actions: Any, out: Sequence[Any] | None = None) -> bool:
         """Step all environments with actions that need no conversion, at little more than the cost of the launch.
 
-        Return False, and change nothing, if the launch refuses an action.
+        Return False, and change nothing, if the launch refuses an action. out: see ``Block.begin``.
         """
         block = self._free[0]
-        block.begin()
+        block.begin(out)
         played = block.play_all(actions)
         if played:
             self._all_launched(block)
@@ -139,11 +157,20 @@ class DeviceQueue:
             self.launch(np.asarray(ids)[seeded], None, seeds=some, resets=True)
             self.launch(np.asarray(ids)[~seeded], None, resets=True)
 
-    def launch(self, ids: Ids, actions: Any, *, seeds: Array | None = None, resets: bool = False) -> None:
+    def launch(
+        self,
+        ids: Ids,
+        actions: Any,
+        *,
+        seeds: Array | None = None,
+        resets: bool = False,
+        out: Sequence[Any] | None = None,
+    ) -> None:
         """Step environments, or reset them if ``resets``.
 
         Their rows fill the next free slots or, if batches are synchronous, the slot of each environment's id. actions:
-        a tensor of actions, None for a reset. seeds: uint32, one per environment; by default, none.
+        a tensor of actions, None for a reset. seeds: uint32, one per environment; by default, none. out: see
+        ``Block.begin``; only for steps of all environments.
         """
         shape, synchronous = self.shape, self._synchronous
         num_agents, size = shape.agents_per_env, shape.batch_size
@@ -151,7 +178,7 @@ class DeviceQueue:
             self._only_resets = False
         num_sent = 0
         while num_sent < len(ids):
-            block = self._filling or self.open_block()
+            block = self._filling or self.open_block(out)
             if synchronous:
                 num = len(ids)
             else:
@@ -167,12 +194,12 @@ class DeviceQueue:
             )
             num_sent += num
 
-    def open_block(self) -> Block:
-        """Take a free block for the next launches to fill, and return it."""
+    def open_block(self, out: Sequence[Any] | None = None) -> Block:
+        """Take a free block for the next launches to fill, and return it. out: see ``Block.begin``."""
         if not self._free:
             raise AssertionError("more blocks are in use than batches can be under way")
         self._filling = block = self._free.popleft()
-        block.begin()
+        block.begin(out)
         return block
 
     def _launch_part(self, block: Block, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
@@ -182,7 +209,7 @@ class DeviceQueue:
         synchronous = self._synchronous
         contiguous = isinstance(ids, range)
         tensors: list[Any] = []  # read by the launch; referenced until it has been launched
-        for name, address in block.addresses:
+        for name, address in block.addresses.items():
             arguments[name] = address
         arguments["first_env"] = ids[0] if contiguous else 0
         arguments["env_ids"] = 0 if contiguous else launchers.to_device(np.asarray(ids, np.int32), tensors)

@@ -96,7 +96,7 @@ def played(
         launcher.set({"actions_nbytes": actions.element_size()})
     block = queue.open_block()
     wide = queue.make_block(num_envs * num_steps) if all_rows else block
-    launcher.set({**dict(wide.addresses), "by_env": 1})
+    launcher.set({**wide.addresses, "by_env": 1})
     if steps is None:
         launcher.set({"num_steps": num_steps, "step_slots": num_envs * all_rows})
         block.stream.launch(launcher, num_envs, tensors)
@@ -104,7 +104,7 @@ def played(
         slot_step, inputs, logits = steps
         policy.play_steps(launcher, num_steps, slot_step, inputs, wide.observations, logits)
     if all_rows:
-        for name, _ in block.addresses:
+        for name in block.addresses:
             column = getattr(block, name, None)
             if column is not None:
                 column.copy_(getattr(wide, name)[-len(column) :])

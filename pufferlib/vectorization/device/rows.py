@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,18 @@ from pufferlib.vectorization.device.policy import LOGITS, Chosen, Policies
 from pufferlib.vectorization.device.states import Ids
 from pufferlib.vectorization.device.streams import BlockStream, CurrentStream
 
-__all__ = ["Block", "array_of"]
+__all__ = ["OUT", "Block", "array_of"]
+
+# The columns of a batch that a caller may provide: the argument ``out`` of ``CUDA.send``, in this order.
+OUT = ("observations", "rewards", "terminations", "truncations", "masks")
 
 
 class Block:
     """The rows of a batch on the device, and the ids of their environments.
 
     torch: the module. launchers: the launchers that fill the block. streams: the caller's current stream. num_slots:
-    how many environments the block holds. stream: the BlockStream of the launches that fill it.
+    how many environments the block holds. stream: the BlockStream of the launches that fill it. addresses: those of the
+    columns, by the names of a launch's arguments; 0 for a column that the block lacks.
     """
 
     def __init__(
@@ -62,10 +67,9 @@ class Block:
         columns = {name: getattr(self, name) for name in names}
         columns["final_observations"] = self.final_observations
         columns["slot_ids"] = None if block_shape.synchronous else self.env_ids
-        self.addresses = [(name, 0 if column is None else column.data_ptr()) for name, column in columns.items()]
-        flags = self.terminations, self.truncations
-        ids = self.env_ids, self.agent_ids
-        self._columns = (self.observations, self.rewards, *flags, *ids, self.masks)  # in the order of ``Batch.of``
+        self.addresses = {name: 0 if column is None else column.data_ptr() for name, column in columns.items()}
+        self._own = tuple(columns[name] for name in OUT)  # in whose place a caller's may be
+        self._has_own = True
         self._agent_indices = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
         self._arguments: Any = None  # of a step of all environments
@@ -80,10 +84,44 @@ class Block:
         self.buffer_index = 0
         self.stream = BlockStream(torch, device, streams, block_shape)
 
-    def begin(self) -> None:
-        """Empty the block, so that launches can fill it again. Infos that need the old rows can no longer be read."""
+    def begin(self, out: Sequence[Any] | None = None) -> None:
+        """Empty the block, so that launches can fill it again. Infos that need the old rows can no longer be read.
+
+        out: tensors that the launches fill in the place of the block's own columns ``OUT``, until the next call; see
+        ``require_fitting``.
+        """
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
+        if out is not None or not self._has_own:
+            self._place(self._own if out is None else out)
+            self._has_own = out is None
+
+    def _place(self, columns: Sequence[Any]) -> None:
+        """Let launches fill these tensors as the columns ``OUT``."""
+        self.observations, self.rewards, self.terminations, self.truncations, self.masks = columns
+        self._arrays = None
+        addresses = {name: column.data_ptr() for name, column in zip(OUT, columns, strict=True)}
+        self.addresses.update(addresses)
+        for arguments in (self._arguments, self._choosing):
+            if arguments is not None:
+                for name, address in addresses.items():
+                    arguments[name] = address
+
+    def require_fitting(self, out: Sequence[Any]) -> None:
+        """Raise CallError unless these tensors can take the place of the block's own columns ``OUT``."""
+        if len(out) != len(OUT):
+            raise CallError(f"out has {len(out)} tensors; give {len(OUT)}: {', '.join(OUT)}")
+        for name, tensor, own in zip(OUT, out, self._own, strict=True):
+            if not isinstance(tensor, self._torch.Tensor):
+                found = type(tensor).__name__
+            elif (tensor.shape, tensor.dtype, tensor.device) != (own.shape, own.dtype, own.device):
+                found = f"{tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
+            elif not tensor.is_contiguous():
+                found = "not contiguous"
+            else:
+                continue
+            wanted = f"{tuple(own.shape)}, {own.dtype}, on {own.device}, and contiguous"
+            raise CallError(f"the {name} of out are {found}; give a tensor that is {wanted}")
 
     def fill(self, ids: Ids) -> None:
         """Record the environments whose rows a launch has just filled."""
@@ -124,7 +162,7 @@ class Block:
     def _prepared(self, launcher: Any) -> tuple[Any, Any]:
         """Return a launcher's arguments for a step of all environments, and the function that launches with them."""
         arguments = launcher.arguments.copy()
-        for name, address in self.addresses:
+        for name, address in self.addresses.items():
             arguments[name] = address
         for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
             arguments[name] = 0
@@ -173,18 +211,25 @@ class Block:
         if not shape.synchronous:
             agent_ids = self.env_ids[:, None] * shape.agents_per_env + self._agent_indices
             self.agent_ids.copy_(agent_ids.reshape(-1))
+        columns = self._columns()
         if not (copied or as_arrays):
             infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.buffer_index)))
-            return Batch(*self._columns[:4], infos, *self._columns[4:])
+            return Batch(*columns[:4], infos, *columns[4:])
         if as_arrays:
             arrays = self.arrays()
             self._handed = arrays
             if copied:
                 arrays = tuple(array.copy() for array in arrays)
             return Batch.of(arrays, self._infos(self._read(self._endings())))
-        columns = tuple(column.clone() for column in self._columns)
         endings = self._endings().copy()
-        return Batch.of(columns, self._infos(None, Deferred(functools.partial(self._read, endings))))
+        return Batch.of(
+            [column.clone() for column in columns], self._infos(None, Deferred(functools.partial(self._read, endings)))
+        )
+
+    def _columns(self) -> tuple[Any, ...]:
+        """Return the columns in the order of ``Batch.of``."""
+        flags, ids = (self.terminations, self.truncations), (self.env_ids, self.agent_ids)
+        return self.observations, self.rewards, *flags, *ids, self.masks
 
     def _infos(self, dicts: list[dict[str, Any]] | None, source: Source | None = None) -> Infos:
         return Infos(dicts, self.ids, self._shape.agents_per_env, source)
@@ -197,7 +242,7 @@ class Block:
         if self._arrays is not None:
             return self._arrays
         self._streams.current()
-        arrays = tuple(array_of(column) for column in self._columns)
+        arrays = tuple(array_of(column) for column in self._columns())
         if self._shape.synchronous:
             for index in IDS:
                 arrays[index].flags.writeable = False
@@ -210,9 +255,10 @@ class Block:
     def expire(self, debug: bool) -> None:
         """End the validity of the batch.
 
-        debug: whether to overwrite its observations and rewards with NaN, and its flags and masks with True.
+        debug: whether to overwrite its observations and rewards with NaN, and its flags and masks with True; tensors
+        that the caller has provided stay as they are.
         """
-        if debug:
+        if debug and self._has_own:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))
             for column in (self.terminations, self.truncations, self.masks):

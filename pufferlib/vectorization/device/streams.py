@@ -44,17 +44,18 @@ class HostStream:
 class Streams:
     """The stream of each launch: torch's current stream, which first waits for the previous launch's stream.
 
-    torch: the module. device: a CUDA device. newest: a function that returns the block of the last batch, or None.
+    torch: the module. device: a CUDA device. newest: a function that returns where the rows of the last batch are, or
+    None.
 
     Only a change of stream is noticed. A graph captured on the stream on which earlier steps ran is therefore not
-    checked. The trainers capture graphs in this way, which works because they copy the rows of each step.
+    checked. The trainers capture graphs in this way, which works because each step writes its rows into a rollout.
     """
 
-    def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
+    def __init__(self, torch: Any, device: Any, newest: Callable[[], int | None]) -> None:
         self._torch, self._device, self._newest = torch, device, newest
         self._last: Any = None  # the stream of the last launch,
         self._last_address: int | None = None  # and its address
-        self._first_block: Any = None  # the rows before a capture's first step, until the capture ends
+        self._first_rows: int | None = None  # where rows are before a capture's first step, until the capture ends
         self._captures = False
         # A step reads only the address: making a stream object takes torch several times as long.
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -65,7 +66,7 @@ class Streams:
         """Make the current stream wait for earlier launches on another stream, and return its address.
 
         Raises CallError if the stream changes while a graph is being captured on the previous stream. Also raises
-        CallError after the capture of a graph that does not end in the block of rows with which it began.
+        CallError after the capture of a graph that does not end with its rows where they were when it began.
         """
         address = self._raw(self._index)
         if address != self._last_address:
@@ -81,15 +82,16 @@ class Streams:
                 "a graph is being captured on the stream of the previous step, and the current stream is another; "
                 "take all steps of a capture on one stream",
             )
-        first_block, captured, self._captures = self._first_block, self._captures, is_captured(self._torch, stream)
+        first_rows, captured, self._captures = self._first_rows, self._captures, is_captured(self._torch, stream)
         self._last, self._last_address = stream, address
-        self._first_block = self._newest() if self._captures else None
+        self._first_rows = self._newest() if self._captures else None
         if last is not None and not self._captures:  # torch.cuda.graph has waited before a capture
             stream.wait_stream(last)
-        if captured and self._newest() is not first_block:
+        if captured and self._newest() != first_rows:
             raise CallError(
                 "the steps captured in a graph do not end in the block of rows with which they began, and with which "
-                "each replay begins: three blocks of rows take turns, so capture 3, 6, 9, … steps"
+                "each replay begins: three blocks of rows take turns, so capture 3, 6, 9, … steps, or give the last "
+                "step the tensors that the last step before the capture had as out"
             )
 
 

@@ -192,16 +192,28 @@ class CUDA(VecEnv):
             self._seeds = Seeds(self._seed, self.num_envs)
         return self._seeds[env_id]
 
-    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None, *, out: Sequence[Any] | None = None) -> None:
+        """Send actions to environments, as on every backend (see ``VecEnv.send``); ``recv`` returns the rows.
+
+        out: tensors into which the step writes its rows, without a copy, such as those of a rollout: observations,
+            rewards, terminations, truncations and masks, in this order, each with the shape, dtype and device that it
+            has in a batch, and contiguous. ``recv`` returns a batch of these tensors. They belong to the caller, so
+            the batch is valid until the caller, or a later step with the same ``out``, changes them; its infos, ids and
+            ``final_observations`` expire with the second ``recv`` after it, as always.
+
+        Raises CallError for an ``out`` that does not fit, and for one with env_ids, or with batch_size < num_envs.
+        """
         queue = self._queue
+        if out is not None:
+            queue.require_out(out, named=env_ids is not None)
         if env_ids is None and queue.states.all == WAITING:
             plain = self._actions.plain(actions)
-            if plain is not None and queue.step_all(plain):
+            if plain is not None and queue.step_all(plain, out):
                 return
         ids = self._ids_of(env_ids)
         tensor = self._actions.checked(actions, _listed(ids))
         queue.require_waiting(ids, "send", named=env_ids is not None)
-        queue.launch(ids, tensor)
+        queue.launch(ids, tensor, out=out)
 
     def remake(self, env_ids: Sequence[int], creators: Sequence[EnvCreator] | None = None) -> None:
         checked_ids(env_ids, self.num_envs)
