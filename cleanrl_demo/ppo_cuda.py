@@ -149,14 +149,15 @@ class Rollout:
         self.observations[0] = self.observations[-1]
         for step in range(self.num_steps):
             for team in self.learner.teams:
-                distribution, values, _ = team.act(team.observations_of(self.observations[step : step + 1]))
+                distribution, values = team.decide(team.observations_of(self.observations[step : step + 1]))
                 discrete_actions, continuous_actions = distribution.sample(self.learner.generator)
-                team.write(self.values[step], values)
+                if values is not None:
+                    team.write(self.values[step], values)
                 team.write(self.discrete_actions[step], discrete_actions)
                 team.write(self.log_probs[step], distribution.log_prob(discrete_actions, continuous_actions))
             self.step(step)
-        for team in self.learner.teams:
-            team.write(self.values[-1], team.act(team.observations_of(self.observations[-1:]))[1])
+        for team in self.learner.teams:  # at once, in parts as large as the update's minibatches
+            team.write_values(self.values, self.observations, getattr(self.config, "num_minibatches", 1))
         self.rewards.mul_(self.config.reward_scale)
         if self.config.reward_clip is not None:
             self.rewards.clamp_(-self.config.reward_clip, self.config.reward_clip)

@@ -17,7 +17,7 @@ from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions, Distribution, Outputs
 from pufferlib.models.making import action_mask_reader, make_policy
-from pufferlib.models.networks import State
+from pufferlib.models.networks import ActorCritic, State, hooked
 from pufferlib.models.per_agent import FrameStack, Memory, expand_masks, newest, stacked_layout
 
 __all__ = ["PRECISIONS", "Actor", "BatchPlayer", "Player"]
@@ -71,6 +71,12 @@ class Actor:
                 f"environments have {agents_per_env}; use environments with {self._num_places}"
             )
 
+    @property
+    def separable(self) -> bool:
+        """Whether the policy's actor and critic share no layers, so that each can be computed without the other."""
+        policy = self.policy
+        return getattr(type(policy), "forward", None) is ActorCritic.forward and not hooked(policy)
+
     def initial_state(self, num_rows: int) -> State | None:
         """Return the state at the beginning of an episode; None if the policy is not recurrent."""
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
@@ -98,6 +104,31 @@ class Actor:
         mask = self.mask(observations)
         outputs, values, state = self.outputs(observations, state, mask, agent_ids)
         return self.decisions.distribution(outputs, mask), values, state
+
+    def distribution(self, observations: Tensor) -> Distribution:
+        """Return the distribution that a call returns, without the critic's work if the policy is ``separable``.
+
+        observations and errors: as for ``__call__``.
+        """
+        if not (self.separable and self._checked):
+            return self(observations)[0]
+        policy: Any = self.policy
+
+        def outputs(rows: Tensor) -> Outputs:
+            return self.decisions.outputs(policy.actor(policy.read(rows)), policy.log_std)  # type: ignore[no-any-return]
+
+        return self.decisions.distribution(self._computed(outputs, observations), self.mask(observations))
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return the values that a call returns, without the actor's work if the policy is ``separable``.
+
+        observations and errors: as for ``__call__``.
+        """
+        if not (self.separable and self._checked):
+            return self(observations)[1]
+        policy: Any = self.policy
+        values: Tensor = self._computed(lambda rows: policy.critic(policy.read(rows)).squeeze(1), observations)
+        return values
 
     def outputs(
         self,

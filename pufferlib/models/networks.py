@@ -224,17 +224,17 @@ class Perceptron(nn.Sequential):
         """Return outputs, (rows, num_outputs)."""
         for layer in self._modules.values():
             kind = type(layer)
-            if kind is nn.Linear and not _hooked(layer):
+            if kind is nn.Linear and not hooked(layer):
                 weights = layer._parameters
                 features = linear(features, cast(Tensor, weights["weight"]), weights["bias"])
-            elif kind is nn.Tanh and not _hooked(layer):
+            elif kind is nn.Tanh and not hooked(layer):
                 features = features.tanh()
             else:
                 features = layer(features)
         return features
 
 
-def _hooked(layer: Any) -> bool:
+def hooked(layer: Any) -> bool:
     """Return whether a layer has hooks, which run only if the layer itself is called."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 

@@ -118,6 +118,7 @@ class Team:
 
     agent_indices: these agents' indices in an environment. config: see ``device_runs.DeviceConfig``; if its ``learner``
     is "fused", as that of ``ppo_cuda`` may be, compiled code acts and learns. Attribute act: the actor, or that code.
+    separable: whether the policy acts without computing values (see ``Actor.separable``).
     """
 
     def __init__(self, name: str, actor: Actor, agent_indices: Sequence[int], config: Any) -> None:
@@ -139,6 +140,7 @@ class Team:
         alike(self.weights)
         self.rate = torch.tensor(self.first_rate, device=config.device)
         self.act: Any = actor
+        self.separable = actor.separable
         self.optimizer: Any
         if getattr(config, "learner", "torch") == "fused":
             if several():
@@ -146,6 +148,7 @@ class Team:
             names = ("clip", "advantage_floor", "value_coefficient", "max_grad_norm")
             settings = {name: getattr(config, name) for name in names}
             settings |= {"entropy_coefficient": self.entropy_coefficient, "num_threads": config.torch_threads}
+            self.separable = False  # one call of that code computes both
             self.act = self.optimizer = FusedPolicy(actor, "use --learner torch", self.first_rate, **settings)
             return
         on_device = self.weights.is_cuda
@@ -169,6 +172,26 @@ class Team:
     def write(self, column: Tensor, rows: Tensor) -> None:
         """Write the team's rows, (envs * agents, …), into a step's column, (envs, agents, …)."""
         column[:, self.agent_indices] = rows.view(len(column), -1, *rows.shape[1:])
+
+    def decide(self, observations: Tensor) -> tuple[Any, Tensor | None]:
+        """Return (distribution of actions, values) for the team's rows of a step; no values if ``separable``."""
+        if self.separable:
+            return self.actor.distribution(observations), None
+        distribution, values, _ = self.act(observations)
+        return distribution, values
+
+    def write_values(self, values: Tensor, observations: Tensor, num_parts: int) -> None:
+        """Write the values of those observations for which ``decide`` has returned none: of all steps, or of the last.
+
+        values: (steps, envs, agents). observations: (steps, envs, agents, …), of which only the last has led to no
+        decision. num_parts: in how many parts the critic reads them, which bounds the memory that it takes.
+        """
+        if not self.separable:
+            self.write(values[-1], self.act(self.observations_of(observations[-1:]))[1])
+            return
+        num_steps = -(-len(values) // num_parts)
+        for part, seen in zip(values.split(num_steps), observations.split(num_steps), strict=True):
+            self.write(part.flatten(0, 1), self.actor.values(self.observations_of(seen)))
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer from a ``state_dict``. Raises ValueError if it does not match the weights.

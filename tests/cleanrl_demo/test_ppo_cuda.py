@@ -19,7 +19,7 @@ from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, iteration, train, update
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.models import Origin, load_policy, read_policy, save_policy
+from pufferlib.models import Actor, Origin, load_policy, read_policy, save_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
 from pufferlib.training import teams as teams_module
@@ -120,6 +120,32 @@ def test_rows_written_into_the_rollout_teach_what_copied_rows_teach(
                 iterate()
             weights.append((learner.teams[0].weights, rollout.observations))
     assert rollout.masks.any() and all(torch.equal(*pair) for pair in zip(*weights, strict=True))
+
+
+@on_host_and_device
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_critic_reads_a_rollout_in_as_many_parts_as_there_are_minibatches(
+    separate: bool, player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its values are those of each step, up to rounding, and the actions are the same."""
+    settings = config(separate=separate, rollout_length=7, num_minibatches=3, device=player.device)
+    learner, rollout, vec = played(settings)
+    with vec:
+        num_rows: list[int] = []
+        for team in learner.teams:
+            critic: Any = team.actor.policy.critic
+            critic.register_forward_hook(lambda module, inputs, outputs: num_rows.append(len(outputs)))
+        rollout.play()
+        assert num_rows == [8 * agents * steps for agents in ((2, 1) if separate else (3,)) for steps in (3, 3, 2)]
+        for team in learner.teams:
+            seen = team.observations_of(rollout.observations)
+            torch.testing.assert_close(team.rows_of(rollout.values), team.actor(seen)[1], rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(Actor, "separable", False)
+    _, by_step, other = played(settings)
+    with other:
+        by_step.play()
+    assert torch.equal(rollout.discrete_actions, by_step.discrete_actions)
+    torch.testing.assert_close(rollout.values, by_step.values, rtol=1e-4, atol=1e-5)
 
 
 @on_host_and_device

@@ -43,6 +43,9 @@ pytestmark = pytest.mark.beside
 
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 IMAGES = observation_layout(spaces.Box(0, 255, (40, 44, 3), np.uint8))
+MASKED = observation_layout(
+    spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(-1, 1, (3,), np.float32)})
+)
 MIXED = spaces.Tuple([spaces.MultiDiscrete([3, 2]), spaces.Box(-1, 1, (2,), np.float32)])
 
 
@@ -323,6 +326,53 @@ def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
             assert actor.unroll(rows.unflatten(0, (4, 16)), first, starts)[1].dtype == torch.float32
         coarse_values.sum().backward()
         assert {part.grad.dtype for part in actor.policy.parameters() if part.grad is not None} == {torch.float32}
+
+
+class Own(MLP):
+    """An MLP whose class has a forward of its own, which may compute anything."""
+
+    def forward(self, observations: torch.Tensor, state: Any = None, action_mask: Any = None) -> Any:
+        outputs, values, state = super().forward(observations, state, action_mask)
+        return outputs, values + 1, state
+
+
+@pytest.mark.parametrize(
+    ("policy", "separable"), [("mlp", True), ("cnn", True), ("nature", False), (Own, False), ("hooked", False)]
+)
+def test_what_shares_no_layers_is_computed_apart(policy: Any, separable: bool) -> None:
+    """With the same results; and the first result is looked at as a whole."""
+    layout = IMAGES if policy in ("cnn", "nature") else MASKED
+    actor = Actor("mlp" if policy == "hooked" else policy, layout, MIXED, hidden_size=8)
+    network: Any = actor.policy
+    if policy == "hooked":
+        network.register_forward_hook(lambda module, inputs, results: None)
+    computed: list[str] = []
+    for name in ("actor", "critic"):
+        getattr(network, name).register_forward_hook(lambda *_, name=name: computed.append(name))
+    rows = torch.from_numpy(np.stack([layout.flatten(layout.space.sample()) for _ in range(6)]))
+    assert actor.separable == separable
+    for precision in (None, torch.bfloat16):
+        actor.precision = precision
+        wanted, wanted_values, _ = actor(rows)
+        computed.clear()
+        values = actor.values(rows)
+        assert torch.equal(values, wanted_values) and values.dtype == torch.float32
+        assert computed == (["critic"] if separable else ["actor", "critic"])
+        computed.clear()
+        distribution = actor.distribution(rows)
+        assert torch.equal(distribution.mean, wanted.mean) and torch.equal(distribution.std, wanted.std)
+        assert all(torch.equal(*pair) for pair in zip(distribution.log_probs, wanted.log_probs, strict=True))
+        assert computed == (["actor"] if separable else ["actor", "critic"])
+    fresh = Actor(WrongCritic, FLAT, MIXED)
+    for method in (fresh.values, fresh.distribution):
+        with pytest.raises(pufferlib.SpaceError, match="returned values"):
+            method(torch.zeros((6, *FLAT.shape)))
+
+
+class WrongCritic(MLP):
+    def __init__(self, layout: Any, action_space: Any) -> None:
+        super().__init__(layout, action_space)
+        self.critic = torch.nn.Linear(self.read.size, 2)
 
 
 class Counting(torch.nn.Module):
