@@ -33,7 +33,7 @@ from pufferlib.models import Origin
 from pufferlib.training import DeviceConfig, DeviceVideo, Result, Session, device_runs, main
 from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
 from pufferlib.training.ddp import gathered, of_this_rank, total
-from pufferlib.training.minibatches import require_shuffled, shares
+from pufferlib.training.minibatches import UNITS, require_shuffled, shares, shuffled
 from pufferlib.training.results import charts_of_stats
 from pufferlib.training.teams import Team, team_actor, teams_of, unpadded_sizes
 from pufferlib.vectorization.device.episodes import EpisodeSums
@@ -50,6 +50,8 @@ class Config(DeviceConfig):
 
     num_epochs: int = 4
     num_minibatches: int = 4
+    minibatch_units: str = "rows"
+    """what is shuffled into minibatches: rows, or environments, all of whose rows are in one minibatch"""
     clip: float = 0.2
     learner: str = "torch"
     """torch, or fused: compiled code computes MLPs and their updates, which is faster on the host"""
@@ -59,7 +61,9 @@ class Config(DeviceConfig):
         self.require("1 or more", lambda value: value >= 1, "num_epochs", "num_minibatches")
         self.require("more than 0", lambda value: value > 0, "clip")
         self.require("torch, fused", lambda value: value in ("torch", "fused"), "learner")
+        self.require(", ".join(UNITS), lambda value: value in UNITS, "minibatch_units")
         if self.learner == "fused":
+            self.require("rows, or --learner torch", lambda value: value == "rows", "minibatch_units")
             self.require("host, or --learner torch", lambda value: value == "cpu", "device")
             self.require("float32, or --learner torch", lambda value: value == "float32", "precision")
 
@@ -78,9 +82,9 @@ class Learner:
             raise pufferlib.PlanError(
                 f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm"
             )
-        require_shuffled(
-            config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
-        )
+        whole = getattr(config, "minibatch_units", "rows") == "environments"
+        num_units = [1 if whole else config.rollout_length * len(agent_indices) for agent_indices in teams.values()]
+        require_shuffled(config, [vec.num_envs * num_per_env for num_per_env in num_units])
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [
@@ -206,6 +210,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     column per name in ``Config.losses``. The shares of all processes add up to the losses.
     """
     advantages = rollout.advantages(config.gamma, config.gae_lambda)
+    shape = (rollout.num_steps, rollout.vec.num_envs) if config.minibatch_units == "environments" else None
     metrics = []
     for team in learner.teams:
         observations = team.observations_of(rollout.observations[:-1])
@@ -221,10 +226,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
             metrics.append(team.update_fused(*columns, epochs))
             continue
         for _ in range(config.num_epochs):
-            shuffled = torch.randperm(len(masks), generator=learner.generator, device=masks.device)
-            # As many minibatches in every process, whatever its share, since all processes take part in every sum.
-            chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in (*columns, masks)]
-            terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
+            minibatches = shuffled((*columns, masks), config.num_minibatches, learner.generator, shape)
+            terms = torch.stack([ppo_step(team, config, *minibatch) for minibatch in minibatches])
         metrics.append(terms.mean(0))
     return torch.stack(metrics)
 

@@ -29,9 +29,8 @@ from cuda_ext.learner.fused import TERMS, Rows
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin
 from pufferlib.training import SCHEDULES, FusedPolicy, Result, RunConfig, Session, main, rate_at, resumed, run
+from pufferlib.training.minibatches import UNITS
 from pufferlib.training.results import charts_of_stats
-
-UNITS = ("rows", "environments")
 
 
 @dataclass(frozen=True)

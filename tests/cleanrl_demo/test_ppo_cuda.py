@@ -24,6 +24,7 @@ from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
 from pufferlib.training import teams as teams_module
 from pufferlib.training.checkpoints import FILE, KIND
+from pufferlib.training.minibatches import shuffled
 from pufferlib.training.plot import read
 from pufferlib.training.report import Report
 from pufferlib.training.schedules import rate_at
@@ -148,12 +149,15 @@ def test_the_critic_reads_a_rollout_in_as_many_parts_as_there_are_minibatches(
     torch.testing.assert_close(rollout.values, by_step.values, rtol=1e-4, atol=1e-5)
 
 
+WHOLE = {"minibatch_units": "environments"}
+
+
 @on_host_and_device
-@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
-def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> None:
+@pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {}), (ppo_cuda, WHOLE), (a2c_cuda, {})])
+def test_what_does_not_count_changes_nothing(trainer: Any, more: dict[str, Any], player: Player) -> None:
     weights = []
     for noise in (0.0, 1e3):
-        settings = config(trainer.Config, rollout_length=25, device=player.device)
+        settings = config(trainer.Config, rollout_length=25, device=player.device, **more)
         learner, rollout, vec = played(settings)
         with vec:
             idle = ~rollout.masks
@@ -164,6 +168,38 @@ def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> No
             trainer.update(learner, rollout, settings)
             weights.append(learner.teams[0].weights.detach().clone())
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("num_minibatches", [1, 3, 7])
+def test_minibatches_have_each_row_once_and_all_of_an_environment(num_minibatches: int) -> None:
+    """5 steps of 7 environments of 3 agents."""
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.arange(105)
+    draws = []
+    for shape in (None, (5, 7), (5, 7)):
+        minibatches = shuffled((rows, torch.stack([rows, -rows], 1)), num_minibatches, generator, shape)
+        assert len(minibatches) == num_minibatches
+        for ids, pairs in minibatches:
+            assert torch.equal(pairs, torch.stack([ids, -ids], 1))
+        draws.append(torch.cat([ids for ids, _ in minibatches]))
+        assert torch.equal(draws[-1].sort().values, rows)
+        counts = torch.stack([torch.bincount(ids // 3 % 7, minlength=7) for ids, _ in minibatches])
+        assert counts.sum(1).max() - counts.sum(1).min() <= (1 if shape is None else 15)
+        assert shape is None or set(counts.flatten().tolist()) <= {0, 15}
+    assert not torch.equal(draws[1], draws[2]) and not torch.equal(draws[0], rows)
+
+
+def test_what_is_shuffled_does_not_matter_where_a_minibatch_has_all() -> None:
+    weights, before = [], torch.zeros(0)
+    for units in ("rows", "environments"):
+        settings = config(rollout_length=25, separate=True, minibatch_units=units, num_minibatches=1)
+        learner, rollout, vec = played(settings)
+        with vec:
+            before = learner.teams[0].weights.detach().clone()
+            update(learner, rollout, settings)
+            weights.append(learner.teams[0].weights.detach())
+    assert (weights[0] - before).abs().max() > 1e-4
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
 
 
 @on_host_and_device
@@ -324,6 +360,15 @@ def test_schedules() -> None:
         ({"policy_kwargs": {"normalize": True}}, "normalize=True, but this trainer does not update its statistics"),
         ({"policy": "lstm"}, "has a memory"),
         ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
+        ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
+        (
+            {**WHOLE, "learner": "fused"},
+            "minibatch_units='environments' is out of bounds; use rows, or --learner torch",
+        ),
+        (
+            {**WHOLE, "num_minibatches": 9},
+            "num_minibatches=9 of num_envs=8 whole environments: use 1 to 8, or minibatch_units=rows",
+        ),
     ],
 )
 def test_what_does_not_go_is_said(settings: dict[str, Any], message: str) -> None:
@@ -453,10 +498,10 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("player", [pytest.param("loops", marks=pytest.mark.long), ON_DEVICE], indirect=True)
-def test_solves_squared_on_the_device(player: Player) -> None:
-    settings = Config(
-        env="ocean/squared", device=player.device, num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
-    )
+@pytest.mark.parametrize("units", ["rows", pytest.param("environments", marks=pytest.mark.long)])
+def test_solves_squared_on_the_device(units: str, player: Player) -> None:
+    more: dict[str, Any] = {"device": player.device, "minibatch_units": units, "runs": None}
+    settings = Config(env="ocean/squared", num_envs=64, total_steps=60_000, learning_rate=5e-3, **more)
     assert train(settings).score >= 0.95
 
 

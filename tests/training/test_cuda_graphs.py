@@ -220,9 +220,10 @@ def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
 def test_a_run_is_asked_how_much_it_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(ppo_cuda, "require_shuffled", lambda settings, rows: asked.append(rows))
-    _, _, vec = played(config(separate=True, num_envs=8, rollout_length=6))
-    vec.close()
-    assert asked == [[96, 48]]
+    for units in ("rows", "environments"):
+        _, _, vec = played(config(separate=True, num_envs=8, rollout_length=6, minibatch_units=units))
+        vec.close()
+    assert asked == [[96, 48], [8, 8]]
 
 
 def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
