@@ -115,7 +115,7 @@ class Actor:
         policy: Any = self.policy
 
         def outputs(rows: Tensor) -> Outputs:
-            return self.decisions.outputs(policy.actor(policy.read(rows)), policy.log_std)  # type: ignore[no-any-return]
+            return self.decisions.outputs(policy.actor(policy.read(rows)), policy.log_std)
 
         return self.decisions.distribution(self._computed(outputs, observations), self.mask(observations))
 

@@ -70,6 +70,7 @@ class Block:
         self.addresses = {name: 0 if column is None else column.data_ptr() for name, column in columns.items()}
         self._own = tuple(columns[name] for name in OUT)  # in whose place a caller's may be
         self._has_own = True
+        self._columns = self._in_batch()
         self._agent_indices = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
         self._arguments: Any = None  # of a step of all environments
@@ -99,6 +100,7 @@ class Block:
     def _place(self, columns: Sequence[Any]) -> None:
         """Let launches fill these tensors as the columns ``OUT``."""
         self.observations, self.rewards, self.terminations, self.truncations, self.masks = columns
+        self._columns = self._in_batch()
         self._arrays = None
         addresses = {name: column.data_ptr() for name, column in zip(OUT, columns, strict=True)}
         self.addresses.update(addresses)
@@ -211,22 +213,20 @@ class Block:
         if not shape.synchronous:
             agent_ids = self.env_ids[:, None] * shape.agents_per_env + self._agent_indices
             self.agent_ids.copy_(agent_ids.reshape(-1))
-        columns = self._columns()
         if not (copied or as_arrays):
             infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.buffer_index)))
-            return Batch(*columns[:4], infos, *columns[4:])
+            return Batch(*self._columns[:4], infos, *self._columns[4:])
         if as_arrays:
             arrays = self.arrays()
             self._handed = arrays
             if copied:
                 arrays = tuple(array.copy() for array in arrays)
             return Batch.of(arrays, self._infos(self._read(self._endings())))
+        columns = tuple(column.clone() for column in self._columns)
         endings = self._endings().copy()
-        return Batch.of(
-            [column.clone() for column in columns], self._infos(None, Deferred(functools.partial(self._read, endings)))
-        )
+        return Batch.of(columns, self._infos(None, Deferred(functools.partial(self._read, endings))))
 
-    def _columns(self) -> tuple[Any, ...]:
+    def _in_batch(self) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
         """Return the columns in the order of ``Batch.of``."""
         flags, ids = (self.terminations, self.truncations), (self.env_ids, self.agent_ids)
         return self.observations, self.rewards, *flags, *ids, self.masks
@@ -242,7 +242,7 @@ class Block:
         if self._arrays is not None:
             return self._arrays
         self._streams.current()
-        arrays = tuple(array_of(column) for column in self._columns())
+        arrays = tuple(array_of(column) for column in self._columns)
         if self._shape.synchronous:
             for index in IDS:
                 arrays[index].flags.writeable = False
