@@ -149,11 +149,11 @@ def test_the_critic_reads_a_rollout_in_as_many_parts_as_there_are_minibatches(
     torch.testing.assert_close(rollout.values, by_step.values, rtol=1e-4, atol=1e-5)
 
 
-WHOLE = {"minibatch_units": "environments"}
+BY_ENVIRONMENT = {"minibatch_units": "environments"}
 
 
 @on_host_and_device
-@pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {}), (ppo_cuda, WHOLE), (a2c_cuda, {})])
+@pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {}), (ppo_cuda, BY_ENVIRONMENT), (a2c_cuda, {})])
 def test_what_does_not_count_changes_nothing(trainer: Any, more: dict[str, Any], player: Player) -> None:
     weights = []
     for noise in (0.0, 1e3):
@@ -362,11 +362,11 @@ def test_schedules() -> None:
         ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
         (
-            {**WHOLE, "learner": "fused"},
+            {**BY_ENVIRONMENT, "learner": "fused"},
             "minibatch_units='environments' is out of bounds; use rows, or --learner torch",
         ),
         (
-            {**WHOLE, "num_minibatches": 9},
+            {**BY_ENVIRONMENT, "num_minibatches": 9},
             "num_minibatches=9 of num_envs=8 whole environments: use 1 to 8, or minibatch_units=rows",
         ),
     ],

@@ -328,7 +328,7 @@ def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
         assert {part.grad.dtype for part in actor.policy.parameters() if part.grad is not None} == {torch.float32}
 
 
-class Own(MLP):
+class OwnPolicy(MLP):
     """An MLP whose class has a forward of its own, which may compute anything."""
 
     def forward(self, observations: torch.Tensor, state: Any = None, action_mask: Any = None) -> Any:
@@ -337,7 +337,7 @@ class Own(MLP):
 
 
 @pytest.mark.parametrize(
-    ("policy", "separable"), [("mlp", True), ("cnn", True), ("nature", False), (Own, False), ("hooked", False)]
+    ("policy", "separable"), [("mlp", True), ("cnn", True), ("nature", False), (OwnPolicy, False), ("hooked", False)]
 )
 def test_what_shares_no_layers_is_computed_apart(policy: Any, separable: bool) -> None:
     """With the same results; and the first result is looked at as a whole."""

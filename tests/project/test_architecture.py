@@ -204,13 +204,13 @@ def test_imports_point_down(name: str) -> None:
 
 def test_what_is_imported_by_name_from_above_is_listed() -> None:
     """Only texts count that begin with a package's name; the registry imports what users name."""
-    found = {
+    imported = {
         (name, match[1])
         for name, path in MODULES.items()
         if name.partition(".")[0] == "pufferlib"
         for match in re.finditer(r'import_module\(f?"(ocean|cuda_ext|cleanrl_demo)\b', path.read_text())
     }
-    assert found == {*BY_NAME.items()}
+    assert imported == {*BY_NAME.items()}
 
 
 @pytest.mark.parametrize("package", LISTING)

@@ -68,8 +68,8 @@ class Block:
         columns["final_observations"] = self.final_observations
         columns["slot_ids"] = None if block_shape.synchronous else self.env_ids
         self.addresses = {name: 0 if column is None else column.data_ptr() for name, column in columns.items()}
-        self._own = tuple(columns[name] for name in OUT)  # in whose place a caller's may be
-        self._has_own = True
+        self._block_columns = tuple(columns[name] for name in OUT)  # in whose place a caller's may be
+        self._fills_block = True
         self._columns = self._in_batch()
         self._agent_indices = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
@@ -93,12 +93,12 @@ class Block:
         """
         self.ids, self.num_filled = range(0), 0
         self.buffer_index += 1
-        if out is not None or not self._has_own:
-            self._place(self._own if out is None else out)
-            self._has_own = out is None
+        if out is not None or not self._fills_block:
+            self._fill_columns(self._block_columns if out is None else out)
+            self._fills_block = out is None
 
-    def _place(self, columns: Sequence[Any]) -> None:
-        """Let launches fill these tensors as the columns ``OUT``."""
+    def _fill_columns(self, columns: Sequence[Any]) -> None:
+        """Set the tensors that launches fill as the columns ``OUT``."""
         self.observations, self.rewards, self.terminations, self.truncations, self.masks = columns
         self._columns = self._in_batch()
         self._arrays = None
@@ -113,17 +113,17 @@ class Block:
         """Raise CallError unless these tensors can take the place of the block's own columns ``OUT``."""
         if len(out) != len(OUT):
             raise CallError(f"out has {len(out)} tensors; give {len(OUT)}: {', '.join(OUT)}")
-        for name, tensor, own in zip(OUT, out, self._own, strict=True):
+        for name, tensor, column in zip(OUT, out, self._block_columns, strict=True):
             if not isinstance(tensor, self._torch.Tensor):
-                found = type(tensor).__name__
-            elif (tensor.shape, tensor.dtype, tensor.device) != (own.shape, own.dtype, own.device):
-                found = f"{tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
+                description = type(tensor).__name__
+            elif (tensor.shape, tensor.dtype, tensor.device) != (column.shape, column.dtype, column.device):
+                description = f"{tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             elif not tensor.is_contiguous():
-                found = "not contiguous"
+                description = "not contiguous"
             else:
                 continue
-            wanted = f"{tuple(own.shape)}, {own.dtype}, on {own.device}, and contiguous"
-            raise CallError(f"the {name} of out are {found}; give a tensor that is {wanted}")
+            wanted = f"{tuple(column.shape)}, {column.dtype}, on {column.device}, and contiguous"
+            raise CallError(f"the {name} of out are {description}; give a tensor that is {wanted}")
 
     def fill(self, ids: Ids) -> None:
         """Record the environments whose rows a launch has just filled."""
@@ -258,7 +258,7 @@ class Block:
         debug: whether to overwrite its observations and rewards with NaN, and its flags and masks with True; tensors
         that the caller has provided stay as they are.
         """
-        if debug and self._has_own:
+        if debug and self._fills_block:
             for column in (self.observations, self.rewards):
                 column.fill_(float("nan"))
             for column in (self.terminations, self.truncations, self.masks):
