@@ -492,8 +492,19 @@ configs = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(configs, st.integers(0, 2**32 - 1))
 def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
+    check_rules(config, seed)
+
+
+@pytest.mark.long
+@given(configs, st.integers(0, 2**32 - 1))
+def test_plays_by_the_rules_at_length(config: dict[str, Any], seed: int) -> None:
+    check_rules(config, seed)
+
+
+def check_rules(config: dict[str, Any], seed: int) -> None:
     env, rng = TagContinuous(**config), np.random.default_rng(seed)
     names, num_taggers = env.possible_agents, env.num_taggers
     most = env.action_space(names[0]).nvec

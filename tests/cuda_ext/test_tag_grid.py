@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
@@ -349,8 +349,19 @@ configs = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(configs, st.integers(0, 2**32 - 1))
 def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
+    check_rules(config, seed)
+
+
+@pytest.mark.long
+@given(configs, st.integers(0, 2**32 - 1))
+def test_plays_by_the_rules_at_length(config: dict[str, Any], seed: int) -> None:
+    check_rules(config, seed)
+
+
+def check_rules(config: dict[str, Any], seed: int) -> None:
     env, rng = TagGrid(**config), np.random.default_rng(seed)
     names, side = env.possible_agents, config["grid_length"]
     for episode in range(2):

@@ -212,7 +212,12 @@ class Task:
 
 
 @pytest.mark.parametrize(
-    ("backend", "kwargs"), [("serial", {}), ("multiprocessing", {}), ("multiprocessing", {"context": "spawn"})]
+    ("backend", "kwargs"),
+    [
+        ("serial", {}),
+        ("multiprocessing", {}),
+        pytest.param("multiprocessing", {"context": "spawn"}, marks=pytest.mark.long),
+    ],
 )
 def test_an_environment_each_from_one_collection(backend: str, kwargs: Any) -> None:
     names = [f"{'a long name of a level, as those of a file often are, ' * 2}{i}" for i in range(3)]
@@ -251,7 +256,7 @@ class MadeWhereItArrives:
 
 
 def test_what_a_worker_makes_for_itself_is_its_own() -> None:
-    play(MadeWhereItArrives(), "multiprocessing", 3, 3, context="spawn")
+    play(MadeWhereItArrives(), "multiprocessing", 2, 2, context="spawn")
 
 
 class Remote:

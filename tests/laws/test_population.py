@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_tools import reset, step, without_time
 
@@ -165,8 +165,19 @@ scripts = st.lists(
 )
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(scripts, st.integers(1, PLACES), st.booleans())
 def test_rows_follow_a_simple_model(script: Any, first: int, listed: bool) -> None:
+    check_rows(script, first, listed)
+
+
+@pytest.mark.long
+@given(scripts, st.integers(1, PLACES), st.booleans())
+def test_rows_follow_a_simple_model_at_length(script: Any, first: int, listed: bool) -> None:
+    check_rows(script, first, listed)
+
+
+def check_rows(script: Any, first: int, listed: bool) -> None:
     env = Scripted(script, first, listed)
     rows = emulate(env) if listed else emulate(env, max_agents=PLACES)
     assert rows.num_agents == (100 if listed else PLACES)

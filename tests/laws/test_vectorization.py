@@ -73,7 +73,7 @@ def assert_same_prefixes(expected: dict[int, list[Any]], actual: dict[int, list[
         assert rows == expected[env_id][: len(rows)], f"environment {env_id} differs"
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_trajectories_are_bit_identical_on_every_backend(data: st.DataObject) -> None:
     assert_any_identical(data)
