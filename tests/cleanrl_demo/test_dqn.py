@@ -245,7 +245,13 @@ def test_errors_of_sampled_transitions_are_weighted_and_become_their_priorities(
 
 @pytest.mark.parametrize(
     ("num_envs", "batch_size", "steps_per_update", "expected"),
-    [(1, 1, 2, 200), (4, 4, 2, 200), (5, 2, 2, 200), (4, 4, 0.5, 800), (7, 3, 50, 8)],
+    [
+        pytest.param(1, 1, 2, 200, marks=pytest.mark.long),
+        pytest.param(4, 4, 2, 200, marks=pytest.mark.long),
+        (5, 2, 2, 200),
+        pytest.param(4, 4, 0.5, 800, marks=pytest.mark.long),
+        (7, 3, 50, 8),
+    ],
 )
 def test_updates_follow_steps_whatever_the_batches(monkeypatch, num_envs, batch_size, steps_per_update, expected):
     calls, update = [], dqn.update

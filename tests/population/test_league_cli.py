@@ -126,6 +126,7 @@ def test_mistakes_are_named_with_what_to_type(folder: Path, capsys: pytest.Captu
         assert message in said.out + said.err, words
 
 
+@pytest.mark.long
 def test_pictures_hold_all_of_what_is_drawn(tmp_path: Path) -> None:
     """Nothing reaches a picture's edge, for two seats and three, few policies and many, and empty cells."""
     from matplotlib.image import imread
