@@ -82,10 +82,8 @@ class Learner:
             raise pufferlib.PlanError(
                 f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm"
             )
-        by_environment = getattr(config, "minibatch_units", "rows") == "environments"
-        num_units = [
-            1 if by_environment else config.rollout_length * len(agent_indices) for agent_indices in teams.values()
-        ]
+        by_env = getattr(config, "minibatch_units", "rows") == "environments"
+        num_units = [1 if by_env else config.rollout_length * len(agent_indices) for agent_indices in teams.values()]
         require_shuffled(config, [vec.num_envs * num_per_env for num_per_env in num_units])
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}

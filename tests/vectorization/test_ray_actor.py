@@ -18,7 +18,7 @@ from pufferlib import _native
 from pufferlib.telemetry.timeline import RESET
 from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
 from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder
-from pufferlib.vectorization.processes.start import portable
+from pufferlib.vectorization.processes.start import pickle_task
 from pufferlib.vectorization.ray.actor import REQUEST, STEPS, ActorService, ActorTask, Format, unpacked_answer
 from pufferlib.vectorization.worker.worker import WorkerTask
 
@@ -60,7 +60,7 @@ def begun(env: type[HashEnv], first_env: int = 0, *, in_place: bool = False) -> 
         for share in shares
     ]
     task = ActorTask(tasks, None, in_place, in_place, "fork", 1, 0, 1, None)
-    work.start(portable(task, ""), Format("float32", True), [])
+    work.start(pickle_task(task, ""), Format("float32", True), [])
     return work
 
 
