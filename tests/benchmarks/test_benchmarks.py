@@ -905,6 +905,7 @@ def test_the_page_of_ocean_leaves_out_seconds_on_a_busy_machine_and_names_what_w
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = importlib.import_module("benchmarks.gpu")
     small = {"num_envs": (10,), "num_agents": (5,), "sampler_envs": (10,), "min_steps": 5, "min_s": 0.01, "repeats": 2}

@@ -81,6 +81,7 @@ def test_pictures_show_the_learnt_policy_of_the_seed_in_the_middle() -> None:
     assert list(policies_to_draw([])) == list(policies)[1:]
 
 
+@pytest.mark.long
 def test_a_search_ends_where_no_state_does_better_with_another_level() -> None:
     """After the lag of 29 days a level still counts, so the best ones are neither all open nor all closed."""
     policy = search(84, num_sweeps=4)

@@ -240,6 +240,7 @@ def command(out: Path, **options: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_was_found_is_kept_where_it_is_killed(tmp_path: Path) -> None:
     out, lines = tmp_path / "out", tmp_path / "out" / "lines.jsonl"
     with running(command(out, STAGES="versions speed"), cwd=ROOT, env=blocked(tmp_path)) as process:
@@ -258,6 +259,7 @@ def test_what_was_found_is_kept_where_it_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_stage_is_in_the_summary_however_little_time_there_is(tmp_path: Path) -> None:
     out = tmp_path / "out"
     began_s = time.monotonic()

@@ -138,6 +138,7 @@ def test_tasks_run_with_few_steps(name: str, tmp_path: Path) -> None:
         assert np.isfinite(pairing["returns"]).all() and len(pairing["returns"]) == 2
 
 
+@pytest.mark.long
 def test_a_run_of_other_settings_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it left is removed."""
     config = qmix.Config(total_steps=2_000, runs=str(tmp_path / "runs"))

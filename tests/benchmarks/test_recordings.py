@@ -295,6 +295,7 @@ def test_the_page_of_adapters_says_what_steps_cost() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is cast to")
+@pytest.mark.long
 def test_steps_of_adapters_and_of_wrapped_environments_are_measured() -> None:
     pytest.importorskip("stable_baselines3")
     figures = adapter_overhead.measured(repeats=1, num_steps=3)

@@ -630,7 +630,7 @@ def test_what_is_not_installed_is_one_sentence(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("words", "first"),
     [
-        (["check", "ocean/squared", "--num-steps", "1000000000"], "passed"),
+        pytest.param(["check", "ocean/squared", "--num-steps", "1000000000"], "passed", marks=pytest.mark.long),
         (["train", "a_game:Game", "--runs", "None", "--total-steps", "1000000000"], "made"),
     ],
 )

@@ -274,7 +274,8 @@ def test_models_of_stable_baselines3_play_the_same_everywhere() -> None:
 
 @pytest.mark.extras
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["PPO", pytest.param("SAC", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["PPO", "SAC"])
 def test_the_noise_matrix_of_a_model_belongs_to_the_episode_and_the_model_is_left_as_it_was(kind: str) -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     how = {"seed": 1, "device": "cpu", "use_sde": True, "policy_kwargs": {"net_arch": [8]}}

@@ -50,6 +50,7 @@ class FailsOnce(HashEnv):
         return super().step(action)
 
 
+@pytest.mark.long
 def test_ray_plays_what_serial_plays(tmp_path: Path) -> None:
     how = {"seeds": range(14), "infos": ("tick",)}
     expected = pufferlib.evaluate(FailsOnce, "random", backend="serial", **how)

@@ -407,9 +407,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "passes"), [("train", True), pytest.param("train_naive", False, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("function", "passes"), [("train", True), ("train_naive", False)])
 def test_a_script_passes_truncation_if_it_is_careful(script: str, function: str, passes: bool) -> None:
     (task,) = tasks.tasks(["truncation"], ["serial"])
     task = dataclasses.replace(task, settings={**task.settings, "total_steps": 20_000})

@@ -52,6 +52,7 @@ def test_atari_is_preprocessed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_stable_baselines_is_examined() -> None:
     """One rollout: what it has learnt is for `puffer ocean` to say, but it plays."""
     import torch

@@ -536,8 +536,16 @@ def test_a_handler_may_close_but_not_step(backend: str, alarm: Any, tmp_path: Pa
     assert "an environment or a signal handler called it" in said[0]
 
 
-@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 4), ("multiprocessing", 4), ("multiprocessing", 2),
-                                                     ("pool", 4), ("pool", 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "batch_size"),
+    [
+        ("serial", 4),
+        ("multiprocessing", 4),
+        ("pool", 2),
+        pytest.param("multiprocessing", 2, marks=pytest.mark.long),
+        pytest.param("pool", 4, marks=pytest.mark.long),
+    ],
+)
 def test_a_storm_of_signals_loses_no_row_or_closes(backend: str, batch_size: int, alarm: Any) -> None:
     """At any instruction: either the next call goes on with every row, or the VecEnv is closed and nothing is left."""
     random = np.random.default_rng(5)
