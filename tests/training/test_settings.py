@@ -269,6 +269,7 @@ def test_the_command_has_them_too(folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_a_sweep_prints_settings_that_can_be_read(folder):
     pytest.importorskip("optuna")
     words = "--num-trials 2 --num-seeds 2 --env ocean/squared --total-steps 500 --backend serial --num-envs 4".split()

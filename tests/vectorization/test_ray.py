@@ -296,6 +296,7 @@ def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int)
 
 
 @covering({"env": [HashEnv, LargeEnv], "num_workers": [1, 2]})
+@LONG
 def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: int) -> None:
     """Whatever the number of actors; and a partial reset finds the rows that it repeats."""
     assert LargeEnv.nbytes > SMALL_NBYTES
@@ -351,7 +352,8 @@ def test_the_same_program(
     test("ray", *args)
 
 
-@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=LONG), 2])
+@LONG
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_the_same_program_over_some_environments(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     test_same_program.test_batches_of_some_environments("ray", {"as_torch": False}, num_workers)
     monkeypatch.setattr(test_same_program, "NUM_WORKERS", 1)
@@ -373,6 +375,7 @@ def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
         pufferlib.make(HashEnv, backend="ray", backend_kwargs={"resources": {"num_gpus": 7}, "start_timeout": 0.5})
 
 
+@LONG
 def test_bench_measures_it_and_names_it_where_ray_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = bench.compare_backends(HashEnv, backends=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
     assert [(speed.backend, speed.batch_size, len(speed.steps_per_s)) for speed in speeds] == [
