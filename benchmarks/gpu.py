@@ -5,15 +5,16 @@
     python -m benchmarks.gpu --cases tag/grid:2000x5 --limit 60     one case, at most a minute
     python -m benchmarks.gpu --plot               measures nothing: draws the plots of all results
 
-There are five ways to play: one launch per step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA
+There are six ways to play: one launch per step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA
 graph ("graph"), one that also samples the actions from logits ("logits"), and ``rollout``, many steps in one launch,
-with random actions ("rollout") and, for 5 agents, with a network of two hidden layers of 64 inside it ("network").
-Actions and logits lie on the device. Times are taken by device events over at least 1,000 steps, or as many as fit into
-a few seconds; the figures are medians of repeats, with the least and the greatest. The same run measures the bandwidth
-of a copy on the device, the sampler next to torch's, the time to hand CuPy the arguments of a launch, WarpDrive's
-environments of the same sizes if it is installed (benchmarks/warpdrive.py), and last the environment in NumPy on the
-CPU. First of all, the kernel is compared with its reference. Cases with a target come first; cases without time left
-are listed. Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` each figure at once as a line of JSON.
+with random actions ("rollout") and, for 5 agents, with a network of two hidden layers of 64 inside it ("network"), on a
+GPU also with that network on tensor cores ("bfloat16"). Actions and logits lie on the device. Times are taken by device
+events over at least 1,000 steps, or as many as fit into a few seconds; the figures are medians of repeats, with the
+least and the greatest. The same run measures the bandwidth of a copy on the device, the sampler next to torch's, the
+time to hand CuPy the arguments of a launch, WarpDrive's environments of the same sizes if it is installed
+(benchmarks/warpdrive.py), and last the environment in NumPy on the CPU. First of all, the kernel is compared with its
+reference. Cases with a target come first; cases without time left are listed. Writes
+benchmarks/results/gpu-<device>.json, and with ``--lines`` each figure at once as a line of JSON.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Figure:
     env: str
     num_envs: int
     num_agents: int
-    way: str  # "launch", "graph", "logits", "rollout", "network", "numpy" or "warpdrive"
+    way: str  # "launch", "graph", "logits", "rollout", "network", "bfloat16", "numpy" or "warpdrive"
     median: float
     least: float
     greatest: float
@@ -259,8 +260,8 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
             vec.recv()
             return 1
 
-        def rollout_of_network() -> int:
-            vec.rollout(GRAPH_STEPS, policy=policy, keep=False)  # type: ignore[attr-defined]
+        def rollout_of_network(precision: str = "float32") -> int:
+            vec.rollout(GRAPH_STEPS, policy=policy, keep=False, precision=precision)  # type: ignore[attr-defined]
             return GRAPH_STEPS
 
         yield figure(case, "launch", timed(launch, settings, where), bandwidth)
@@ -278,6 +279,8 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
         yield figure(case, "rollout", timed(rollout, settings, where), bandwidth)
         if case.num_agents == 5:
             yield figure(case, "network", timed(rollout_of_network, settings, where))
+        if case.num_agents == 5 and where.type == "cuda":
+            yield figure(case, "bfloat16", timed(partial(rollout_of_network, "bfloat16"), settings, where))
         yield figure(case, "logits", timed(launch_of_logits, settings, where))
 
 

@@ -29,6 +29,7 @@ struct OnChip {
     int group_in_warp;
     int num_neighbours;  // groups of the warp that play
     float* tile;         // of the warp
+    bool plays;          // whether the thread has agents
 
     __device__ __forceinline__ float* observations(float* in_memory) const {
         return TILE ? tile + group_in_warp * env.num_agents * env.observation_size : in_memory;
@@ -54,7 +55,7 @@ struct OnChip {
     }
 
     __device__ __forceinline__ void sync_warp() const {
-#ifdef __CUDA_ARCH__
+#if defined __CUDA_ARCH__ && !TENSOR_CORES
         __syncwarp();
 #else
         __syncwarp(~0u >> (32 - num_neighbours));
@@ -64,21 +65,24 @@ struct OnChip {
 
 extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, RESIDENT_BLOCKS) CUDA_KERNEL(const Arguments launch) {
 #if NUM_WEIGHTS
-    __shared__ float weights[NUM_WEIGHTS];
+    __shared__ __align__(16) float weights[NUM_WEIGHTS];
     for (int k = threadIdx.x; k < NUM_WEIGHTS; k += blockDim.x) weights[k] = launch.policy_network[k];
     __syncthreads();
 #else
     const float* const weights = launch.policy_network;
 #endif
 #if GROUP_SIZE <= 32
-    const int warp = threadIdx.x / 32, warp_lane = threadIdx.x % 32, group_in_warp = warp_lane / GROUP_SIZE;
-    const int first_lane = group_in_warp * GROUP_SIZE;
+    const int warp = threadIdx.x / 32, warp_lane = threadIdx.x % 32, number = warp_lane / GROUP_SIZE;
+    const int first_lane = number * GROUP_SIZE;
     const int first = (blockIdx.x * (blockDim.x / 32) + warp) * GROUPS_PER_WARP;  // of the warp
-    if (group_in_warp >= GROUPS_PER_WARP || first + group_in_warp >= launch.num_envs) return;
+    const bool plays = number < GROUPS_PER_WARP && first + number < launch.num_envs;
+    // Tensor cores need all lanes of a warp: those that play nothing compute rows of its first group once more.
+    if (TENSOR_CORES ? first >= launch.num_envs : !plays) return;
+    const int group_in_warp = plays ? number : 0;
     const int left = launch.num_envs - first, num_neighbours = left < GROUPS_PER_WARP ? left : GROUPS_PER_WARP;
 #if GROUP_SIZE == 1
     const Group group = {0};
-#elif defined __CUDA_ARCH__
+#elif defined __CUDA_ARCH__ && !TENSOR_CORES
     const Group group = {warp_lane - first_lane, first_lane};
 #else
     const Group group = {warp_lane - first_lane, first_lane, ~0u >> (32 - num_neighbours * GROUP_SIZE)};
@@ -86,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, RESIDENT_BLOCKS) CUDA_K
 #else
     __shared__ unsigned long long word;
     const int warp = 0, group_in_warp = 0, first = blockIdx.x, num_neighbours = 1;
+    const bool plays = true;
     const Group group = {(int)threadIdx.x, &word};
 #endif
 #ifdef __CUDA_ARCH__
@@ -94,15 +99,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, RESIDENT_BLOCKS) CUDA_K
     const int index = first + group_in_warp, env_in_block = warp * GROUPS_PER_WARP + group_in_warp;
     const int e = launch.env_ids == nullptr ? launch.first_env + index : launch.env_ids[index];
     Env env(launch, e);
-    load(env, launch, e, env_in_block, group.rank);  // a step waits before its first use of what other threads load
+    // A step waits before its first use of what other threads load.
+    if (plays) load(env, launch, e, env_in_block, group.rank);
 #if TILE
     float* const tile = tiles + warp * TILE;
 #else
     float* const tile = nullptr;
 #endif
-    const OnChip rows = {env, launch, group, env_in_block, group_in_warp, num_neighbours, tile};
+    const OnChip rows = {env, launch, group, env_in_block, group_in_warp, num_neighbours, tile, plays};
     play_all<1>(env, index, 1, group, rows, weights);
-    if (env.num_steps == 0) return;
+    if (env.num_steps == 0 || !plays) return;
     group.sync();
     store(env, launch, e, group.rank);
 }

@@ -43,6 +43,7 @@ __all__ = [
 
 NUM_LANES = 32
 MOST_THREADS = 768  # with 1,024 a thread has at most 64 registers, and tag/continuous spills some
+TENSOR_CORE_THREADS = 512  # with more, a thread has too few registers for a network's sums
 TILE_NBYTES = 16384  # of shared memory for a block's observations; more would fit fewer blocks on a multiprocessor
 GROUP_TILE_NBYTES = 30720  # if a block plays one environment, whose rows would otherwise be written out of order
 WEIGHTS_NBYTES = 24576  # for a network's weights
@@ -59,7 +60,8 @@ class Shape:
     the most threads per block. tile: the number of floats of shared memory that collect the observations of a warp or,
     if an environment has more threads, of a block; 0 for none.
     network_width: the padded width of the widest layer of the network that chooses actions; 0 without a network.
-    num_weights: the number of the network's weights if each block keeps them in shared memory, else 0.
+    num_weights: the number of 32-bit words of the network's weights if each block keeps them in shared memory, else 0.
+    tensor_cores: whether the network is computed in bfloat16, by the tensor cores of a device.
     """
 
     num_agents: int
@@ -68,14 +70,23 @@ class Shape:
     tile: int
     network_width: int = 0
     num_weights: int = 0
+    tensor_cores: bool = False
 
     @classmethod
-    def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
+    def of(
+        cls,
+        num_agents: int,
+        observation_size: int,
+        network_width: int = 0,
+        num_weights: int = 0,
+        tensor_cores: bool = False,
+    ) -> Shape:
         """Return the layout for environments with num_agents agents.
 
         With up to MOST_THREADS agents, each agent has its own thread. With more, each thread serves the smallest number
-        of agents for which MOST_THREADS threads per environment are enough. If there are more than NUM_LANES agents,
-        the number of threads per environment is a multiple of NUM_LANES.
+        of agents for which MOST_THREADS threads per environment are enough. With tensor cores, the limit is
+        TENSOR_CORE_THREADS. If there are more than NUM_LANES agents, the number of threads per environment is a
+        multiple of NUM_LANES.
 
         Observations are collected in shared memory if those of a block fit in TILE_NBYTES or, if the block plays one
         environment and no network chooses actions, in GROUP_TILE_NBYTES. The network's weights are kept in shared
@@ -84,14 +95,15 @@ class Shape:
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
-            agents_per_thread = -(-num_agents // MOST_THREADS)  # even: no second round for a few agents
+            most_threads = TENSOR_CORE_THREADS if tensor_cores else MOST_THREADS
+            agents_per_thread = -(-num_agents // most_threads)  # even: no second round for a few agents
             group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
         num_warps, in_warp = (block_size // NUM_LANES, NUM_LANES // group_size) if group_size <= NUM_LANES else (1, 1)
         floats = -(-in_warp * num_agents * observation_size // 4) * 4  # aligned to 16 bytes
         most = TILE_NBYTES if group_size <= NUM_LANES or network_width else GROUP_TILE_NBYTES
         tile = floats if 4 * num_warps * floats <= most else 0
         fit = 4 * num_weights <= WEIGHTS_NBYTES
-        return cls(num_agents, group_size, block_size, tile, network_width, num_weights if fit else 0)
+        return cls(num_agents, group_size, block_size, tile, network_width, num_weights if fit else 0, tensor_cores)
 
     @property
     def envs_per_block(self) -> int:
@@ -106,7 +118,7 @@ class Shape:
         macros |= {"BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
-        return macros
+        return macros | ({"TENSOR_CORES": 1} if self.tensor_cores else {})
 
     def num_blocks(self, num_envs: int) -> int:
         return -(-num_envs // self.envs_per_block)

@@ -4,6 +4,9 @@
 #ifndef GROUP_SIZE
 #define GROUP_SIZE 1
 #endif
+#ifndef TENSOR_CORES  // whether a network is computed by all lanes of a warp together, in bfloat16
+#define TENSOR_CORES 0
+#endif
 #ifndef SITE  // the parameter by which host.h distinguishes barriers
 #define SITE int caller = 0
 #endif
@@ -24,9 +27,9 @@ struct Group {
     static constexpr int size = GROUP_SIZE, NOBODY = 1 << 30;
     static constexpr unsigned lanes = (unsigned)((1ull << GROUP_SIZE) - 1);
     int first_lane;  // of the group
-#ifdef __CUDA_ARCH__
+#if defined __CUDA_ARCH__ && !TENSOR_CORES
     // The lanes of all groups. A constant, or each barrier would cost dozens of cycles; threads that play nothing have
-    // ended, and a barrier does not wait for these.
+    // ended, and a barrier does not wait for these. With tensor cores they have not.
     static constexpr unsigned mask = (unsigned)((1ull << 32 / GROUP_SIZE * GROUP_SIZE) - 1);
 #else
     unsigned mask;  // the lanes of the groups that play

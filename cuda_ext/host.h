@@ -7,7 +7,8 @@
 //     HOST_THREADS         One thread of the host per CUDA thread, for ThreadSanitizer and AddressSanitizer.
 //
 // Shared memory is poisoned before every block. Blocks are one-dimensional, with up to 1,024 threads. There are no
-// textures, clusters, streams or inline PTX. Memory is as strongly ordered as the host's. Speed is no guide to a GPU's.
+// textures, clusters, streams or inline PTX, but host_tensor_cores.h has functions for what kernels write in PTX. Memory
+// is as strongly ordered as the host's. Speed is no guide to a GPU's.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -24,6 +25,7 @@
 #define __align__(size) __attribute__((aligned(size)))
 
 struct __align__(16) float4 { float x, y, z, w; };
+struct __align__(16) uint4 { unsigned x, y, z, w; };
 
 inline unsigned __float_as_uint(float value) {
     unsigned bits;
@@ -111,25 +113,27 @@ inline void renew_arrays() {
     for (AnyArray* array = AnyArray::all; array; array = array->next) array->renew();
 }
 
-struct Thread { Index index; unsigned num_barriers, num_votes, num_warp_barriers; };
+struct Thread { Index index; unsigned num_barriers, num_votes, num_warp_barriers[2]; };
 inline thread_local Thread self;
 // Three, used in rotation: with one, ThreadSanitizer orders a thread that leaves it late after a thread that reaches
 // the next barrier early.
-inline pthread_barrier_t barriers[3], warp_barriers[MOST_THREADS / 32][3];
-inline unsigned warp_masks[MOST_THREADS / 32];  // the threads that the barriers of a warp are for; 0: none yet
+inline pthread_barrier_t barriers[3], warp_barriers[MOST_THREADS / 32][2][3];
+// The threads that the barriers of a warp are for: all of them, and those that play; 0: none yet.
+inline unsigned warp_masks[MOST_THREADS / 32][2];
 inline pthread_mutex_t warp_mutexes[MOST_THREADS / 32];
 
 inline Index thread_index() { return self.index; }
 inline void barrier(CallSite) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
 inline void warp_barrier(unsigned mask, CallSite) {
-    const unsigned warp = self.index.x / 32;
+    const unsigned warp = self.index.x / 32, some = mask != ~0u;
+    auto& kind = warp_barriers[warp][some];
     pthread_mutex_lock(&warp_mutexes[warp]);
-    if (!warp_masks[warp]) {
-        for (auto& barrier : warp_barriers[warp]) pthread_barrier_init(&barrier, nullptr, __builtin_popcount(mask));
-        warp_masks[warp] = mask;
+    if (!warp_masks[warp][some]) {
+        for (auto& barrier : kind) pthread_barrier_init(&barrier, nullptr, __builtin_popcount(mask));
+        warp_masks[warp][some] = mask;
     }
     pthread_mutex_unlock(&warp_mutexes[warp]);
-    pthread_barrier_wait(&warp_barriers[warp][self.num_warp_barriers++ % 3]);
+    pthread_barrier_wait(&kind[self.num_warp_barriers[some]++ % 3]);
 }
 
 template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_threads, unsigned, Kernel kernel) {
@@ -151,7 +155,7 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
             starts[t] = {&kernel, t};
             const auto run = [](void* argument) -> void* {
                 const Start* start = (Start*)argument;
-                self = {{start->thread, 0, 0}, 0, 0, 0};
+                self = {{start->thread, 0, 0}, 0, 0, {0, 0}};
                 (*start->kernel)();
                 return nullptr;
             };
@@ -162,10 +166,12 @@ template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_thr
             pthread_barrier_destroy(&barriers[k]);
         }
         for (unsigned warp = 0; warp < MOST_THREADS / 32; ++warp) {
-            if (warp_masks[warp]) {
-                for (auto& barrier : warp_barriers[warp]) pthread_barrier_destroy(&barrier);
+            for (int some = 0; some < 2; ++some) {
+                if (warp_masks[warp][some]) {
+                    for (auto& barrier : warp_barriers[warp][some]) pthread_barrier_destroy(&barrier);
+                }
+                warp_masks[warp][some] = 0;
             }
-            warp_masks[warp] = 0;
             pthread_mutex_destroy(&warp_mutexes[warp]);
         }
     }
@@ -401,5 +407,7 @@ inline unsigned ballot(unsigned mask, int value, CallSite site) {
 #define __syncwarp(mask) host::warp_barrier(mask, CURRENT_SITE)
 #define __shfl_sync(mask, value, source) host::shuffled(mask, value, source, CURRENT_SITE)
 #define __ballot_sync(mask, value) host::ballot(mask, value, CURRENT_SITE)
+
+#include "host_tensor_cores.h"
 
 #endif

@@ -224,14 +224,14 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
 
 // Plays the launch's steps, one after another; the rows of a step follow those of the previous step, or overwrite them.
 // count: environments from this index on. rows: where they are while a step is played. weights: those of a policy that
-// is a network. In a launch without steps the policy only chooses actions.
+// is a network. A launch without steps only chooses actions, from logits.
 template <int MOST, class Rows>
 __device__ __forceinline__ void play_all(const Env& env, int index, int count, const Group& group, const Rows& rows,
                                          const float* weights) {
     const int size = env.num_agents * env.observation_size;
-    if (env.policy != NO_POLICY && env.num_steps == 0) {
+    if (env.policy == LOGITS && env.num_steps == 0) {
         const int e = env_of(env, index), slot = env.first_slot + (env.by_env ? e : index);
-        choose(env, e, slot * env.num_agents, group, nullptr, weights);
+        choose(env, e, slot * env.num_agents, group, nullptr, weights, true);
         return;
     }
     const float* inputs = env.policy_inputs;  // of the first step; after it, the observations of the step before
@@ -242,9 +242,10 @@ __device__ __forceinline__ void play_all(const Env& env, int index, int count, c
         rows.begin_step(row);
         if (env.policy != NO_POLICY) {
             if (k == 0 && inputs != nullptr) inputs += (size_t)slot * size;
-            choose(env, env_of(env, index), row, group, inputs, weights);
+            choose(env, env_of(env, index), row, group, inputs, weights, rows.plays);
             inputs = observations;
         }
+        if (!rows.plays) continue;
         play<MOST>(env, index, slot, count, group, observations);
         rows.end_step(slot, k + 1 < env.num_steps);
     }
@@ -252,6 +253,7 @@ __device__ __forceinline__ void play_all(const Env& env, int index, int count, c
 
 // Rows that a step writes where they belong.
 struct InPlace {
+    static constexpr bool plays = true;  // false in a thread that only helps to compute a network
     __device__ __forceinline__ float* observations(float* in_memory) const { return in_memory; }
     __device__ __forceinline__ void begin_step(int) const {}
     __device__ __forceinline__ void end_step(int, bool) const {}

@@ -12,6 +12,7 @@ from cuda_ext.data import Data, arguments_dtype, constants_of
 from cuda_ext.device import DeviceKernel
 from cuda_ext.functions import HostKernel, Shape, fitting
 from cuda_ext.schema import KernelEnv
+from pufferlib.errors import KernelError
 
 __all__ = ["Launcher"]
 
@@ -22,22 +23,29 @@ class Launcher:
     fixed: the arguments that are the same in every launch, keyed by name: those of ``schema.LAUNCH``, of which
         observation_size is required, and the values of all parameters. A kernel for a device has those of
         ``schema.CONSTANTS`` and the parameters declared constant compiled in, which can make it cheaper; a kernel for
-        num_steps=1, for example, needs fewer registers. Two more keys, network_width and num_weights, describe the
-        network that chooses actions, if there is one (see ``Shape.of``).
+        num_steps=1, for example, needs fewer registers. Three more keys, network_width, num_weights and tensor_cores,
+        describe the network that chooses actions, if there is one (see ``Shape.of``).
     num_threads: the maximum number of threads on the host. checked: whether to run the kernel on the host in the way
         that a device would (see ``checking``).
+
+    Raises KernelError if tensor_cores is true and the kernel runs on the host, unless ``checked``.
     """
 
     def __init__(
         self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
     ) -> None:
         constants: dict[str, int | float] = {}
-        network = (fixed.get("network_width", 0), fixed.get("num_weights", 0))
+        network = (fixed.get("network_width", 0), fixed.get("num_weights", 0), fixed.get("tensor_cores", False))
         shape = Shape.of(data.num_agents, fixed["observation_size"], *network)
         self.kernel: Any
         if checked:
             self.kernel = CheckedKernel(kernel, shape)
         elif data.device.type == "cpu":
+            if shape.tensor_cores:
+                raise KernelError(
+                    f'"{kernel.name}": a network in bfloat16 needs the tensor cores of a GPU, and device="host" has '
+                    'none; use precision="float32", or backend_kwargs={"checked": True}, which plays them slowly'
+                )
             self.kernel = HostKernel(kernel, num_threads)
         else:
             constants = constants_of(kernel, fixed)

@@ -18,11 +18,12 @@ OPERATIONS = {
     "shared_stores": (0x188,),
     "generic": (0x180, 0x185),  # of an address that may be of either memory
     "barriers": (0x11D, 0x148),  # of a block; of some threads of a warp
+    "matrix_products": (0x03C,),  # by tensor cores: HMMA
 }
 
 
 class Instructions(NamedTuple):
-    """The number of instructions in all, and of those that load, store or wait.
+    """The number of instructions in all, and of those that load, store, wait, or multiply matrices.
 
     Instructions that few steps execute count as well, such as those that start an episode. Those of an inner loop count
     once. generic: loads and stores whose address may be in shared memory or in the device's memory.
@@ -35,6 +36,7 @@ class Instructions(NamedTuple):
     shared_stores: int
     generic: int
     barriers: int
+    matrix_products: int = 0
 
     @classmethod
     def of(cls, code: bytes, *, in_loop: bool = False) -> Instructions:

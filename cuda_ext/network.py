@@ -1,4 +1,7 @@
-"""Convert a torch.nn.Sequential for ``layers.cuh``, the code with which kernels compute small networks."""
+"""Convert a torch.nn.Sequential for the code with which kernels compute small networks.
+
+That is ``layers.cuh`` in float32 and, for tensor cores, ``tensor_cores.cuh`` in bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,24 @@ from typing import Any
 
 from pufferlib.errors import KernelError
 
-__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "layers_of", "packed", "sizes"]
+__all__ = [
+    "CHUNK",
+    "MOST_HIDDEN",
+    "MOST_WIDTH",
+    "PART",
+    "PRECISIONS",
+    "Network",
+    "layers_of",
+    "packed",
+    "packed_fragments",
+    "sizes",
+]
 
 MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
 CHUNK = 8  # as in layers.cuh: layers are zero-padded to multiples of it
+PART = 16  # as in tensor_cores.cuh: inputs and outputs of layers are zero-padded to multiples of it
+PRECISIONS = ("float32", "bfloat16")
 ACTIVATIONS = {"Tanh": 1, "ReLU": 2}  # TANH and RELU of layers.cuh; 0: none
 SUPPORTED = (
     f"a torch.nn.Sequential of Linear, Tanh and ReLU with up to {MOST_HIDDEN} hidden layers, of up to {MOST_WIDTH} "
@@ -24,25 +40,29 @@ ADVICE = f"a rollout plays {SUPPORTED}, or use send_logits"
 
 @dataclass(frozen=True)
 class Network:
-    """A network in the layout that launches expect. Its weights are a float32 copy, so training does not change them.
+    """A network in the layout that launches expect. Its weights are a copy, so training does not change them.
 
     layers: (number of outputs, activation) of each layer, with the activations numbered as in ``layers.cuh``.
-    weights: for each layer the biases, then a row of weights for each input. Biases and rows are padded with zeros to a
-        multiple of CHUNK numbers.
-    width: the number of outputs of the widest layer, rounded up to a multiple of CHUNK.
+    weights: in float32, for each layer the biases, then a row of weights for each input. Biases and rows are padded
+        with zeros to a multiple of CHUNK numbers. In bfloat16, the result of ``packed_fragments``.
+    width: the number of outputs of the widest layer, rounded up to a multiple of CHUNK or, in bfloat16, of PART.
+    precision: one of PRECISIONS.
     """
 
     layers: tuple[tuple[int, int], ...]
     weights: Any
     width: int
+    precision: str = "float32"
 
     @classmethod
-    def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any) -> Network:
+    def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any, precision: str = "float32") -> Network:
         """Convert a torch.nn.Sequential. Nothing is copied to or from the host if the policy is already on the device.
 
-        Raises KernelError if kernels do not support the policy, or if it does not have num_inputs inputs and
-        num_outputs outputs.
+        Raises KernelError if kernels do not support the policy or the precision, or if the policy does not have
+        num_inputs inputs and num_outputs outputs.
         """
+        if precision not in PRECISIONS:
+            raise KernelError(f"precision={precision!r} of a policy; use {' or '.join(map(repr, PRECISIONS))}")
         linears, activations = layers_of(policy, ADVICE)
         _require_size(linears)
         actual = [linears[0].in_features, linears[-1].out_features]
@@ -53,12 +73,15 @@ class Network:
             )
         import torch
 
-        weights = packed(linears).to(device, torch.float32, copy=True)
+        if precision == "bfloat16":
+            weights = packed_fragments(linears).to(device, copy=True)
+        else:
+            weights = packed(linears).to(device, torch.float32, copy=True)
         layers = tuple(
             (linear.out_features, activation) for linear, activation in zip(linears, activations, strict=True)
         )
-        width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)])
-        return cls(layers, weights, width)
+        width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)], precision)
+        return cls(layers, weights, width, precision)
 
 
 def packed(linears: Sequence[Any]) -> Any:
@@ -74,11 +97,37 @@ def packed(linears: Sequence[Any]) -> Any:
         return torch.cat(parts)
 
 
-def sizes(widths: Sequence[int]) -> tuple[int, int]:
-    """Return a network's padded width (see ``Network``), and the number of its weights, including biases and padding.
+def packed_fragments(linears: Sequence[Any]) -> Any:
+    """Return the weights of layers as one int32 vector, in the order in which the lanes of a warp load them.
 
-    widths: the number of inputs, then the number of each layer's outputs.
+    For each layer, there are the biases, float32, then the weights, bfloat16, both padded with zeros to multiples of
+    PART inputs and outputs: for PART outputs after PART outputs, for PART inputs after PART inputs, and for each lane
+    its two registers of B for the first 8 outputs, then those for the others ("Matrix Fragments for mma.m16n8k16" of
+    the PTX ISA). Gradients are not recorded.
     """
+    import torch
+
+    parts = []
+    with torch.no_grad():
+        for linear in linears:
+            (num_outputs, num_inputs), pad = linear.weight.shape, torch.nn.functional.pad
+            biases = linear.weight.new_zeros(num_outputs) if linear.bias is None else linear.bias
+            parts.append(pad(biases.float(), (0, -num_outputs % PART)).view(torch.int32))
+            rows = pad(linear.weight.to(torch.bfloat16), (0, -num_inputs % PART, 0, -num_outputs % PART))
+            # Output 16 p + 8 h + n and input 16 k + 8 r + 2 m + i are in lane 4 n + m, in the half i of a register.
+            fragments = rows.reshape(-1, 2, 8, rows.shape[1] // PART, 2, 4, 2)  # (p, h, n, k, r, m, i)
+            parts.append(fragments.permute(0, 3, 2, 5, 1, 4, 6).reshape(-1).view(torch.int32))
+        return torch.cat(parts)
+
+
+def sizes(widths: Sequence[int], precision: str = "float32") -> tuple[int, int]:
+    """Return a network's padded width (see ``Network``), and the number of 32-bit words of its weights.
+
+    These include biases and padding. widths: the number of inputs, then the number of each layer's outputs.
+    """
+    if precision == "bfloat16":
+        padded = [-(-width // PART) * PART for width in widths]
+        return max(padded[1:]), sum(after + before * after // 2 for before, after in itertools.pairwise(padded))
     padded = [-(-width // CHUNK) * CHUNK for width in widths[1:]]
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 

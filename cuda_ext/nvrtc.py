@@ -27,6 +27,7 @@ __all__ = ["Cubin", "architecture_of", "architectures", "compiled", "cubin_file"
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")  # rounds as the reference does
 TOOLKITS = ("CUDA_PATH", "CUDA_HOME")  # environment variables
 NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")  # for the dynamic loader
+LEAST_TENSOR_CORES = 80  # the first architecture whose tensor cores compute in bfloat16
 NO_HEADER = re.compile(r'could not open source file "([^"]+)"')
 
 
@@ -46,10 +47,11 @@ def compiled(
 ) -> Cubin:
     """Compile a kernel for an architecture; return its machine code and the resources that it uses.
 
-    Raises MissingExtra if NVRTC is not installed. Raises KernelError if the source is missing or does not compile, or
-    if NVRTC's log does not have the number of registers.
+    Raises MissingExtra if NVRTC is not installed. Raises KernelError if the source is missing or does not compile, if
+    NVRTC's log does not have the number of registers, or if the architecture lacks tensor cores that the shape needs.
     """
     check_source(kernel)
+    _require_tensor_cores(kernel, shape, architecture)
     name = entry(kernel)
     source = for_device(kernel, name, constants, shape.macros)
     code, log = _compile(kernel, source, _options(architecture))
@@ -75,6 +77,7 @@ def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | fl
     Raises the errors of ``compiled``, and KernelError if the cache folder cannot be created.
     """
     check_source(kernel)
+    _require_tensor_cores(kernel, shape, architecture)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])
     digest = hashlib.sha256(inputs.encode()).hexdigest()[:32]
@@ -122,6 +125,15 @@ def version() -> tuple[int, int]:
     numbers = ctypes.c_int(), ctypes.c_int()
     _library().nvrtcVersion(*map(ctypes.byref, numbers))
     return numbers[0].value, numbers[1].value
+
+
+def _require_tensor_cores(kernel: KernelEnv, shape: Shape, architecture: str) -> None:
+    """Raise KernelError if a launch needs tensor cores that compute in bfloat16 and the architecture has none."""
+    if shape.tensor_cores and int(architecture.removeprefix("sm_")) < LEAST_TENSOR_CORES:
+        raise KernelError(
+            f'"{kernel.name}": a network in bfloat16 needs tensor cores of sm_{LEAST_TENSOR_CORES} or later, and the '
+            f'device is an {architecture}; use precision="float32"'
+        )
 
 
 def _options(architecture: str) -> list[str]:

@@ -13,38 +13,57 @@
 #define NUM_WEIGHTS 0
 #endif
 
+#if TENSOR_CORES
+#include "tensor_cores.cuh"
+#endif
+
 enum { NO_POLICY, LOGITS, NETWORK };
 
-// Chooses the actions of an environment's next step and writes them to its rows, where action() reads them.
-// inputs: the agents' observations, a row each. weights: of the network.
+// Chooses an agent's action by its logits and writes it to the agent's row, where action() reads it.
+__device__ __forceinline__ void choose_action(const Env& env, int e, int row, int a, const float* logits) {
+    const size_t index = row + a;
+    const unsigned char* allowed = env.policy_masks;
+    if (allowed != nullptr) allowed += index * env.policy_num_options;
+    float log_prob = 0.0f, entropy = 0.0f;
+    Words words = {};
+    for (int k = 0; k < env.policy_num_choices; ++k) {
+        if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
+        const int n = env.policy_nvec[k], j = k % 4;
+        const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
+        const Choice choice = choose_option(logits, allowed, n, word, env.policy_greedy);
+        env.policy_actions[index * env.policy_num_choices + k] = choice.option;
+        log_prob += choice.log_prob;
+        entropy += choice.entropy;
+        logits += n;
+        if (allowed != nullptr) allowed += n;
+    }
+    env.policy_log_probs[index] = log_prob;
+    env.policy_entropies[index] = entropy;
+}
+
+// Chooses the actions of an environment's next step. inputs: the agents' observations, a row each. weights: of the
+// network. plays: whether the thread has agents; with tensor cores the others help to compute the network.
 __device__ __forceinline__ void choose(const Env& env, int e, int row, const Group& group, const float* inputs,
-                                       const float* weights) {
+                                       const float* weights, bool plays) {
+#if TENSOR_CORES
+    float logits[NETWORK_WIDTH];
+    const int warp_lane = threadIdx.x % 32, last = env.num_agents - 1;
+    for (int a = group.rank; GROUP_SIZE > 32 ? a - warp_lane <= last : a < group.size; a += group.size) {
+        const float* const observation = inputs + (size_t)(a < last ? a : last) * env.observation_size;
+        forward_warp(observation, env.observation_size, weights, env.policy_layers, env.policy_num_layers, logits);
+        if (plays && a <= last) choose_action(env, e, row, a, logits);
+    }
+#else
     for (int a = group.rank; a < env.num_agents; a += group.size) {
-        const size_t index = row + a;
         float units[2 * NETWORK_WIDTH];
         const float* logits;
         if (env.policy == NETWORK) {
             logits = forward(inputs + (size_t)a * env.observation_size, env.observation_size, weights,
                              env.policy_layers, env.policy_num_layers, units, NETWORK_WIDTH);
         } else {
-            logits = env.policy_logits + index * env.policy_num_options;
+            logits = env.policy_logits + (size_t)(row + a) * env.policy_num_options;
         }
-        const unsigned char* allowed = env.policy_masks;
-        if (allowed != nullptr) allowed += index * env.policy_num_options;
-        float log_prob = 0.0f, entropy = 0.0f;
-        Words words = {};
-        for (int k = 0; k < env.policy_num_choices; ++k) {
-            if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
-            const int n = env.policy_nvec[k], j = k % 4;
-            const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
-            const Choice choice = choose_option(logits, allowed, n, word, env.policy_greedy);
-            env.policy_actions[index * env.policy_num_choices + k] = choice.option;
-            log_prob += choice.log_prob;
-            entropy += choice.entropy;
-            logits += n;
-            if (allowed != nullptr) allowed += n;
-        }
-        env.policy_log_probs[index] = log_prob;
-        env.policy_entropies[index] = entropy;
+        choose_action(env, e, row, a, logits);
     }
+#endif
 }

@@ -14,12 +14,13 @@ from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
 
 __all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
 
-# The launches for which backend "cuda" compiles kernels, with their constants.
-LAUNCHES = {
+# The launches for which backend "cuda" compiles kernels, with their constants and the precision of their network.
+LAUNCHES: dict[str, dict[str, Any]] = {
     "step": {"policy": NO_POLICY, "num_steps": 1},
     "step, logits": {"policy": LOGITS, "num_steps": 1},
     "rollout": {"policy": NO_POLICY},
     "rollout, network": {"policy": NETWORK},
+    "rollout, network in bfloat16": {"policy": NETWORK, "precision": "bfloat16"},
 }
 HIDDEN = (64, 64)  # outputs of the network's hidden layers
 
@@ -71,15 +72,16 @@ def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[s
     size = int(np.prod(rows.observation_space.shape))
     values = {**data.parameters_of(kernel, reference), "num_agents": rows.num_agents, "observation_size": size}
     constants = data.constants_of(kernel, {**values, **LAUNCHES[launch]})
-    width = num_weights = 0
+    width, num_weights, precision = 0, 0, LAUNCHES[launch].get("precision", "float32")
     if LAUNCHES[launch]["policy"] == NETWORK:
         num_options = int(np.sum(getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0))))
-        width, num_weights = network.sizes([size, *HIDDEN, num_options])
+        width, num_weights = network.sizes([size, *HIDDEN, num_options], precision)
 
     def compiled(shape: Any) -> tuple[Any, Any]:
         return shape, nvrtc.compiled(kernel, shape, constants, architecture)
 
-    shape, cubin = functions.fitting(compiled, functions.Shape.of(rows.num_agents, size, width, num_weights))
+    wanted = functions.Shape.of(rows.num_agents, size, width, num_weights, precision == "bfloat16")
+    shape, cubin = functions.fitting(compiled, wanted)
     return KernelUsage(
         rows.num_agents, size, shape, cubin, occupancy.Occupancy.of(cubin, shape.block_size, architecture)
     )

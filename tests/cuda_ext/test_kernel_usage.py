@@ -120,13 +120,13 @@ def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     first, *lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert first == "ocean/squared: 1 agent an environment, 9 numbers each; 128 environments a block of 128 threads"
     assert lines[0].split() == ["registers", "shared", "stack", "spilled", "blocks", "threads", "limit"]
-    assert lines[1:9:2] == [*LAUNCHES]
+    assert lines[1:11:2] == [*LAUNCHES]
     usage = kernel_usage("ocean/squared", "rollout, network", "sm_90", {"distance": 1})
     cubin, on = usage.cubin, usage.occupancy
     expected = ["sm_90", str(cubin.num_registers), f"{cubin.shared_nbytes:,}", f"{cubin.stack_nbytes:,}", "0"]
     assert lines[8].split() == [*expected, str(on.num_blocks), f"{on.share:.0%}", on.limit]
-    assert all(line.split()[0] == "sm_90" for line in lines[2:9:2])
-    text = " ".join(lines[9:])
+    assert all(line.split()[0] == "sm_90" for line in lines[2:11:2])
+    text = " ".join(lines[11:])
     assert re.search(r"hidden layers of 64 and 64\. NVRTC 1\d\.\d does not know sm_999; a newer", text), text
 
 

@@ -114,15 +114,19 @@ class Policies:
         launchers.num_launches += 1
         return chosen
 
-    def network_launcher(self, policy: Any, num_inputs: int, tensors: list[Any]) -> Any:
+    def network_launcher(self, policy: Any, num_inputs: int, precision: str, tensors: list[Any]) -> Any:
         """Return a launcher that chooses actions with a network; append the network's weights to ``tensors``.
 
-        policy: a torch.nn.Sequential from num_inputs numbers to logits. Raises KernelError if no kernel can run it.
+        policy: a torch.nn.Sequential from num_inputs numbers to logits. precision: "float32" or "bfloat16". Raises
+        KernelError if no kernel can run it, or not in that precision on this device.
         """
         kind = importlib.import_module("cuda_ext.network").Network
-        network = kind.of(policy, num_inputs, self.num_options, self._launchers.device)
+        network = kind.of(policy, num_inputs, self.num_options, self._launchers.device, precision)
         launcher = self._launchers.variant(
-            policy=NETWORK, network_width=network.width, num_weights=len(network.weights)
+            policy=NETWORK,
+            network_width=network.width,
+            num_weights=len(network.weights),
+            tensor_cores=network.precision == "bfloat16",
         )
         launcher.set(
             {

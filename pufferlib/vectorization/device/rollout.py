@@ -49,6 +49,7 @@ def played(
     *,
     greedy: bool,
     keep: bool,
+    precision: str,
 ) -> Batch | Rollout:
     """Play a rollout and return its rows; see ``CUDA.rollout``. receive: a function that receives the next batch."""
     shape, launchers = queue.shape, queue.launchers
@@ -58,6 +59,9 @@ def played(
         raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
     if policy is not None and actions is not None:
         raise CallError("a rollout has actions, or a policy that chooses them; leave one out")
+    if precision != "float32" and (policy is None or hasattr(policy, "play_steps")):
+        who = "there is no policy" if policy is None else f"a {type(policy).__name__} computes in float32"
+        raise CallError(f"precision={precision!r} is for a policy of torch.nn.Sequential, and {who}; leave it out")
     num_envs = shape.num_envs
     rows = num_envs * shape.agents_per_env
     all_rows = keep or actions is not None
@@ -89,7 +93,7 @@ def played(
         newest = queue.newest()
         assert newest is not None  # all environments wait, so their rows were received
         inputs = newest.observations
-        launcher = policies.network_launcher(policy, inputs[0].numel(), tensors)
+        launcher = policies.network_launcher(policy, inputs[0].numel(), precision, tensors)
         chosen = policies.chosen(rows * num_steps if all_rows else rows)
         launcher.set({**policies.addresses(chosen), "policy_greedy": greedy, "policy_inputs": inputs.data_ptr()})
     if actions is not None:

@@ -286,9 +286,18 @@ class CUDA(VecEnv):
     @overload
     def rollout(self, num_steps: int, actions: Any = None, *, keep: bool = True) -> Batch: ...
     @overload
-    def rollout(self, num_steps: int, *, policy: Any, greedy: bool = False, keep: bool = True) -> Rollout: ...
     def rollout(
-        self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
+        self, num_steps: int, *, policy: Any, greedy: bool = False, keep: bool = True, precision: str = "float32"
+    ) -> Rollout: ...
+    def rollout(
+        self,
+        num_steps: int,
+        actions: Any = None,
+        *,
+        policy: Any = None,
+        greedy: bool = False,
+        keep: bool = True,
+        precision: str = "float32",
     ) -> Batch | Rollout:
         """Play many steps in one launch, and return their rows.
 
@@ -302,15 +311,18 @@ class CUDA(VecEnv):
         keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
             ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
             a batch is. Without a table of actions, the launch then writes no other rows.
+        precision: "float32", or "bfloat16", in which a GPU's tensor cores compute the policy (sm_80 or later): faster,
+            with less exact logits (docs/kernels.md).
 
         Afterwards ``batch`` holds the last step's rows, and ``send`` continues from there. Raises CallError unless all
-        environments wait and batches hold all of them, for an impossible ``num_steps``, and if both actions and a
-        policy are given; ActionError for invalid actions; KernelError for a policy that no kernel can run.
+        environments wait and batches hold all of them, for an impossible ``num_steps``, if both actions and a policy
+        are given, and for a precision without such a policy; ActionError for invalid actions; KernelError for a policy
+        that no kernel can run, and for bfloat16 on a device without such tensor cores.
         """
         self._launchers.require_open()
         self._queue.streams.current()
         parts = self._queue, self._actions, self._policies, self.recv
-        last: Any = played(*parts, num_steps, actions, policy, greedy=greedy, keep=keep)
+        last: Any = played(*parts, num_steps, actions, policy, greedy=greedy, keep=keep, precision=precision)
         if self._as_arrays:
             last = last._make(array_of(column) if isinstance(column, self._torch.Tensor) else column for column in last)
         return last  # type: ignore[no-any-return]
