@@ -20,7 +20,7 @@ LAUNCHES: dict[str, dict[str, Any]] = {
     "step, logits": {"policy": LOGITS, "num_steps": 1},
     "rollout": {"policy": NO_POLICY},
     "rollout, network": {"policy": NETWORK},
-    "rollout, network in bfloat16": {"policy": NETWORK, "precision": "bfloat16"},
+    "rollout, bfloat16": {"policy": NETWORK, "precision": "bfloat16"},
 }
 HIDDEN = (64, 64)  # outputs of the network's hidden layers
 

@@ -216,7 +216,7 @@ BOUNDED: list[Any] = [
 def test_tensor_cores_compute_the_network(
     name: str, kwargs: dict[str, Any], architecture: str, most_registers: int, most_stack: int
 ) -> None:
-    usage = kernel_usage(name, "rollout, network in bfloat16", architecture, kwargs)
+    usage = kernel_usage(name, "rollout, bfloat16", architecture, kwargs)
     cubin = usage.cubin
     assert usage.shape.tensor_cores and cubin.spilled_nbytes == 0
     assert cubin.num_registers <= most_registers and cubin.stack_nbytes <= most_stack
