@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuda_ext.network import PART
 from cuda_ext.references.exponentials import hyperbolic_tangent
@@ -48,7 +49,7 @@ def forward(inputs: Floats, layers: Sequence[Layer]) -> Floats:
     return inputs
 
 
-def error_bound(inputs: Floats, layers: Sequence[Layer]) -> np.ndarray:
+def error_bound(inputs: Floats, layers: Sequence[Layer]) -> NDArray[np.float64]:
     """Return how far outputs in bfloat16, of fibres or a device, can be from those in float32, float64 (rows, outputs).
 
     A weight w and an input x whose error is at most e, both rounded, have a product that is at most
@@ -69,7 +70,7 @@ def error_bound(inputs: Floats, layers: Sequence[Layer]) -> np.ndarray:
     return error
 
 
-def standard_error(inputs: Floats, layers: Sequence[Layer]) -> np.ndarray:
+def standard_error(inputs: Floats, layers: Sequence[Layer]) -> NDArray[np.float64]:
     """Return the standard deviation of the same difference, float64 (rows, outputs).
 
     Rounding errors are taken as independent, and as uniform up to ROUNDING of a number, so that their variance is a
@@ -85,7 +86,7 @@ def standard_error(inputs: Floats, layers: Sequence[Layer]) -> np.ndarray:
     return np.sqrt(variance)
 
 
-def _activated(sums: np.ndarray, activation: str) -> np.ndarray:
+def _activated(sums: NDArray[np.float64], activation: str) -> NDArray[np.float64]:
     if activation == "tanh":
         return np.tanh(sums)
     return np.maximum(sums, 0) if activation == "relu" else sums
