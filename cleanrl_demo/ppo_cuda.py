@@ -79,9 +79,9 @@ class Learner:
         self.origin = origin
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         if self.actor.recurrent:
-            raise pufferlib.PlanError(
-                f"policy={config.policy!r} has a memory, which this trainer does not keep; use ppo_lstm"
-            )
+            raise pufferlib.PlanError(f"policy={config.policy!r} has a memory, which is not kept here; use ppo_lstm")
+        if self.actor.decisions.num_aims:
+            raise pufferlib.PlanError(f"actions are {vec.single_action_space}, not options; use ppo_fused, on the host")
         by_env = getattr(config, "minibatch_units", "rows") == "environments"
         num_units = [1 if by_env else config.rollout_length * len(agent_indices) for agent_indices in teams.values()]
         require_shuffled(config, [vec.num_envs * num_per_env for num_per_env in num_units])

@@ -4,7 +4,7 @@
 enum { START = 1 };  // purposes of random numbers
 
 constexpr float SECONDS = 0.2f, HALF_SECONDS = 0.1f, SIXTH = 0.0333333333f;
-constexpr float MOST_SPEED1 = 12.566370614f, MOST_SPEED2 = 28.274333882f, INVERSE_TWO_PI = 0.15915494309f;
+constexpr float MOST_SPEED1 = 12.566370614f, MOST_SPEED2 = 28.274333882f;
 
 struct Links {  // two angles and their speeds, or the derivatives of these
     float theta1, theta2, theta1_dot, theta2_dot;
@@ -15,12 +15,6 @@ __device__ __forceinline__ float within(float number, float most) {
 }
 
 __device__ __forceinline__ float near_zero(unsigned word) { return uniform(word) * 0.2f - 0.1f; }
-
-// Subtracts whole turns from an angle, so that at most half a turn is left.
-__device__ __forceinline__ float without_turns(float angle) {
-    const float rounder = 12582912.0f;  // adding it to a number rounds that to an integer
-    return angle - ((angle * INVERSE_TWO_PI + rounder) - rounder) * TWO_PI;
-}
 
 __device__ __forceinline__ Links derivative(const Links& links, float torque) {
     const SineCosine second = sine_cosine(links.theta2);

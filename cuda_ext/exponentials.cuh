@@ -4,6 +4,8 @@
 // multiply-adds.
 #pragma once
 
+// log(2 pi) / 2 and log(2 pi e) / 2, of the density and the entropy of a normal distribution.
+constexpr float HALF_LOG_2_PI = 0.91893853320467274178f, HALF_LOG_2_PI_E = 1.41893853320467274178f;
 constexpr unsigned INFINITE_BITS = 0x7F800000u, NAN_BITS = 0x7FC00000u;
 
 // Returns exp(x): infinite for x from 88.72284, 0 for x below -87.33654, where float32 has no normal numbers.

@@ -58,6 +58,18 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
     return (unsigned)value < (unsigned)num_actions ? value : 0;
 }
 
+// Returns a component of a row's action that is a number, from low to high; a random one if the launch has no actions.
+// Numbers beyond the bounds are clipped, and NaN is read as low.
+__device__ __forceinline__ float continuous_action(const Env& env, int e, int a, int row, float low, float high,
+                                                   int component = 0, int num_components = 1) {
+    if (env.actions == nullptr) {
+        const Words words = philox(env.seed[e], env.episode[e], env.t[e], a, POLICY, component / 4);
+        return low + uniform(words.w[component % 4]) * (high - low);
+    }
+    const float value = ((const float*)env.actions)[(size_t)(row + a) * num_components + component];
+    return value >= low ? value <= high ? value : high : low;
+}
+
 #include "policy.cuh"
 
 __device__ __forceinline__ int env_of(const Env& env, int index) {

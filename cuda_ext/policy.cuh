@@ -1,5 +1,6 @@
-// Chooses actions before a step, from logits that a learner passes or that a small network computes from the
-// observations. kernel.cuh includes this file after the declarations of Env and Group.
+// Chooses actions before a step, from outputs that a learner passes or that a small network computes from the
+// observations: logits of options, or means of numbers. kernel.cuh includes this file after the declarations of Env and
+// Group.
 #pragma once
 #include "layers.cuh"
 #include "sampling.cuh"
@@ -26,12 +27,21 @@ __device__ __forceinline__ void choose_action(const Env& env, int e, int row, in
     if (allowed != nullptr) allowed += index * env.policy_num_options;
     float log_prob = 0.0f, entropy = 0.0f;
     Words words = {};
+    for (int k = 0; k < env.num_continuous; ++k) {
+        if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
+        const unsigned first = k % 4 < 2 ? words.w[0] : words.w[2], second = k % 4 < 2 ? words.w[1] : words.w[3];
+        const Number number = draw_number(logits[k], env.policy_log_std[k], first, second, k % 2, env.policy_greedy);
+        const float action = env.policy_centers[k] + env.policy_spans[k] * number.value;
+        ((float*)env.policy_actions)[index * env.num_continuous + k] = action;
+        log_prob += number.log_prob;
+        entropy += number.entropy;
+    }
     for (int k = 0; k < env.policy_num_choices; ++k) {
         if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
         const int n = env.policy_nvec[k], j = k % 4;
         const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
         const Choice choice = choose_option(logits, allowed, n, word, env.policy_greedy);
-        env.policy_actions[index * env.policy_num_choices + k] = choice.option;
+        ((long long*)env.policy_actions)[index * env.policy_num_choices + k] = choice.option;
         log_prob += choice.log_prob;
         entropy += choice.entropy;
         logits += n;

@@ -1,9 +1,11 @@
-// Samples actions from logits: one or several categorical choices per action, with log-probability and entropy.
+// Samples actions from the outputs of a policy, with log-probability and entropy: choices among options from their
+// logits, and numbers of normal distributions from their means.
 //
 // It equals references/sampling.py, which explains more, operation by operation.
 #pragma once
 #include "exponentials.cuh"
 #include "philox.cuh"
+#include "trigonometry.cuh"
 
 struct Choice {
     int option;
@@ -47,4 +49,18 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
     }
     const float spoil = spoiled ? __uint_as_float(NAN_BITS) : 0.0f, log_total = logarithm(total);
     return {option, spoil + (distance - log_total), spoil + (log_total - sum / total)};
+}
+
+struct Number {
+    float value, log_prob, entropy;
+};
+
+// Draws a number of a normal distribution. Two words give two independent numbers; which: 0 or 1.
+__device__ __forceinline__ Number draw_number(float mean, float log_std, unsigned first, unsigned second, int which,
+                                              bool greedy) {
+    const SineCosine angle = sine_cosine(uniform(second) * TWO_PI);
+    const float radius = sqrtf(-2.0f * logarithm(1.0f - uniform(first)));
+    const float normal = greedy ? 0.0f : radius * (which == 0 ? angle.cosine : angle.sine);
+    return {mean + exponential(log_std) * normal, -0.5f * (normal * normal) - log_std - HALF_LOG_2_PI,
+            log_std + HALF_LOG_2_PI_E};
 }

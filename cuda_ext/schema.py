@@ -120,7 +120,7 @@ LAUNCH = (
     ("seeds", "const unsigned*"),  # with resets: a seed per environment of the launch, or null to keep the old seeds
     ("autoreset", "int"),  # NEXT_STEP, SAME_STEP or DISABLED
     ("actions", "const void*"),
-    ("actions_nbytes", "int"),  # of one action, 4 or 8
+    ("actions_nbytes", "int"),  # of a component of an action: 4 or 8, and 4 of a number
     ("observations", "float*"),
     ("rewards", "float*"),
     ("terminations", "bool*"),
@@ -141,9 +141,12 @@ LAUNCH = (
     ("policy_masks", "const unsigned char*"),  # rows of policy_num_options, 0 for forbidden options; null allows all
     ("policy_nvec", "const int*"),  # the number of options of each choice
     ("policy_num_choices", "int"),  # per action
-    ("policy_num_options", "int"),  # in total over the choices of an action
+    ("policy_num_options", "int"),  # in total over the choices of an action; or the numbers of an action
     ("policy_greedy", "int"),  # whether the likeliest options are chosen
-    ("policy_actions", "long long*"),  # rows of the chosen actions, which the step plays
+    ("policy_actions", "void*"),  # rows of the chosen actions, which the step plays: long long, or float for numbers
+    ("policy_log_std", "const float*"),  # of numbers: the logarithms of their standard deviations
+    ("policy_centers", "const float*"),  # of numbers: those that 0 stands for, the middle between the bounds
+    ("policy_spans", "const float*"),  # of numbers: the distances from there to the bounds, for which 1 stands
     ("policy_log_probs", "float*"),
     ("policy_entropies", "float*"),
     ("policy_inputs", "const float*"),  # a network's inputs before the first step: observations by environment
@@ -152,8 +155,10 @@ LAUNCH = (
     ("policy_num_layers", "int"),
     ("num_agents", "int"),  # per environment
     ("observation_size", "int"),  # floats per agent
+    ("num_continuous", "int"),  # numbers in an action; 0 if an action consists of choices
 )
-CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # names of LAUNCH that may be compiled in
+# Names of LAUNCH that may be compiled in.
+CONSTANTS = ("num_agents", "observation_size", "num_continuous", "num_steps", "policy")
 
 
 @dataclass(frozen=True)

@@ -32,3 +32,9 @@ __device__ __forceinline__ float wrapped(float angle) {
     if (angle < 0.0f) angle += TWO_PI;
     return angle >= TWO_PI ? 0.0f : angle;  // the sum may have been rounded up
 }
+
+// Subtracts whole turns from an angle from -8192 to 8192, so that at most half a turn is left, up to rounding.
+__device__ __forceinline__ float without_turns(float angle) {
+    const float rounder = 12582912.0f;  // adding it to a number rounds that to an integer
+    return angle - ((angle * 0.15915494309f + rounder) - rounder) * TWO_PI;
+}

@@ -14,7 +14,8 @@ Catches      the log-probability of one of two dimensions dropped, clipped actio
              unclipped ones. Does not catch: clipped actions stored with their own log-probability, bootstrapping
              through terminations, truncations taken for terminations.
 Source       Rewritten from "Continuous" of PufferLib's Ocean (MIT). This version draws start and target in each
-             episode, and its time limit is a truncation.
+             episode, and its time limit is a truncation. It computes in float32 and draws by ``pufferlib.util.philox``,
+             as in the kernel (cuda_ext/ocean_continuous.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
+from pufferlib.util.philox import episode_of, philox_array, uniform
 
-PUSH = 0.1  # the largest change of velocity in one step, and the distance within which the target is hit
+PUSH = np.float32(0.1)  # the largest change of velocity in one step, and the distance within which the target is hit
 NUM_STEPS = 100
-PUSHES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)  # (right, up) by discrete action
+START = 1  # the purpose of philox's draws
+PUSHES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)  # (right, up) by discrete action
 SIDE = 21  # cells of the picture
 
 
@@ -41,6 +44,7 @@ class Continuous(PufferEnv):
     chance = 0.0417  # of 6 million simulated episodes, 49 million steps; standard error 0.0001 (discrete: 0.0382)
     best = 1.0
     bar = 0.9
+    num_axes = 2
 
     def __init__(self, discrete: bool = False, render_mode: str | None = None) -> None:
         if not isinstance(discrete, (bool, np.bool_)):
@@ -49,27 +53,34 @@ class Continuous(PufferEnv):
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(-1, 1, (6,), np.float32)
         self.single_action_space = spaces.Discrete(4) if discrete else spaces.Box(-1, 1, (2,), np.float32)
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.position, self.velocity, self.target = np.zeros((3, 2), np.float32)
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
-        self.position, self.target = self.np_random.uniform(-1, 1, (2, 2))
-        self.velocity = np.zeros(2)
-        self.steps_left = NUM_STEPS
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
+        self.t = 0
+        words = philox_array(self.seed, self.episode, 0, 0, START)
+        self.position, self.target = (2 * uniform(words) - 1).reshape(2, 2)
+        self.velocity = np.zeros(2, np.float32)
         self._observe()
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
-        push = PUSHES[actions[0]] if self.discrete else np.clip(actions[0], -1, 1)
+        push = PUSHES[actions[0]] if self.discrete else np.clip(actions[0], -1, 1).astype(np.float32)
         self.velocity = np.clip(self.velocity + PUSH * push, -1, 1)
         self.position = self.position + self.velocity
-        self.steps_left -= 1
+        self.t += 1
         self._observe()
         outside = bool(np.abs(self.position).max() > 1)
-        distance = float(np.hypot(*(self.position - self.target)))
-        hit = not outside and distance < PUSH
-        self.rewards[0] = -1 if outside else 5 if hit else 0.02 * (1 - distance)
+        right, up = self.position - self.target
+        distance = np.sqrt(right * right + up * up)
+        hit = bool(not outside and distance < PUSH)
+        self.rewards[0] = -1 if outside else 5 if hit else np.float32(0.02) * (1 - distance)
+        late = self.t >= NUM_STEPS
         self.terminations[0] = outside or hit
-        self.truncations[0] = not (outside or hit) and not self.steps_left
-        return {"score": float(hit)} if outside or hit or not self.steps_left else None
+        self.truncations[0] = late and not (outside or hit)
+        return {"score": float(hit)} if outside or hit or late else None
 
     def solve(self) -> np.ndarray[Any, Any]:
         """Return the action, float32 (1, 2) or int64 (1,), of a policy that hits every target that can be hit."""

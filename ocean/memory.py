@@ -12,7 +12,8 @@ Catches      a recurrent state that is not carried over, or that is stored by po
              environment; training sequences in the wrong order. Does not reliably catch: a state that is not reset
              between episodes, because all episodes are equally long and the first bit shows where one begins; see bell.
 Source       Rewritten from "Memory" of PufferLib's Ocean (MIT). In this version the bit 0 differs from a blank, and
-             only the recall is rewarded.
+             only the recall is rewarded. It draws bits by ``pufferlib.util.philox``, as in the kernel
+             (cuda_ext/ocean_memory.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
+from pufferlib.util.philox import below, episode_of, philox
+
+BITS = 1  # the purpose of philox's draws
 
 
 class Memory(PufferEnv):
@@ -45,32 +49,44 @@ class Memory(PufferEnv):
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(-1, 1, (1,), np.float32)
         self.single_action_space = spaces.Discrete(2)
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.bits = np.zeros(length, np.bool_)
+        self.answers = np.zeros(length, np.bool_)  # False for those still to come
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
-        self.bits = self.np_random.integers(2, size=self.length).tolist()
-        self.answers: list[int] = []
-        self.num_steps = 0
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
+        self.t = 0
+        num_blocks = -(-self.length // 4)
+        words = [word for block in range(num_blocks) for word in philox(self.seed, self.episode, 0, 0, BITS, block)]
+        self.bits[:] = [below(word, 2) for word in words[: self.length]]
+        self.answers[:] = False
         self._show()
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
-        if self.num_steps >= self.length + self.delay:
-            bit = int(actions[0])
-            self.rewards[0] = bit == self.bits[len(self.answers)]
-            self.answers.append(bit)
-        self.num_steps += 1
+        answer = self.num_answers
+        if self.t >= self.length + self.delay:
+            self.answers[answer] = actions[0]
+            self.rewards[0] = self.answers[answer] == self.bits[answer]
+        self.t += 1
         self._show()
-        if len(self.answers) < self.length:
+        if self.num_answers < self.length:
             return None
         self.terminations[0] = True
-        return {"score": float(self.answers == self.bits)}
+        return {"score": float((self.answers == self.bits).all())}
+
+    @property
+    def num_answers(self) -> int:
+        """The number of steps of the recall so far."""
+        return max(0, self.t - self.length - self.delay)
 
     def _show(self) -> None:
-        self.observations[0] = 2 * self.bits[self.num_steps] - 1 if self.num_steps < self.length else 0
+        self.observations[0] = 2.0 * self.bits[self.t] - 1 if self.t < self.length else 0
 
     def solve(self) -> np.ndarray[Any, Any]:
         """Return the next bit of the recall, int64 (1,)."""
-        return np.array([self.bits[len(self.answers) % self.length]])  # % : also when the episode is over
+        return np.array([int(self.bits[self.num_answers % self.length])])  # % : also when the episode is over
 
     def render(self) -> Any:
         """Draw the bits shown so far in the upper row, and the answers in the lower row.
@@ -78,7 +94,7 @@ class Memory(PufferEnv):
         1 is blue, 0 is red, and grey means none yet.
         """
         grid = np.zeros((2, self.length), np.int8)
-        bits, answered = self.bits[: self.num_steps + 1], self.answers
-        grid[0, : len(bits)] = 2 * np.array(bits) - 1
-        grid[1, : len(answered)] = 2 * np.array(answered) - 1
+        bits, answered = self.bits[: self.t + 1], self.answers[: self.num_answers]
+        grid[0, : len(bits)] = 2 * bits.astype(np.int8) - 1
+        grid[1, : len(answered)] = 2 * answered.astype(np.int8) - 1
         return draw(grid, self.render_mode)

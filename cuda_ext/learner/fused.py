@@ -263,20 +263,25 @@ class FusedLearner:
         """Return arrays with which the learner acts on batches of num_rows rows, and draws actions."""
         return InferenceBatch(num_rows, self._update, self._nvec, self._call)
 
-    def require_playable(self, launcher: Any, num_inputs: int, num_options: int) -> None:
+    def require_playable(self, launcher: Any, num_inputs: int, num_outputs: int, num_continuous: int) -> None:
         """Raise KernelError unless ``play_steps`` can play these environments.
 
-        launcher: as for ``play_steps``. num_inputs: the number of numbers in an observation. num_options: the number of
-        logits.
+        launcher: as for ``play_steps``. num_inputs: the number of numbers in an observation. num_outputs: the number of
+        logits, or num_continuous, the number of numbers in an action, if that is not 0.
         """
         if not isinstance(launcher.kernel, HostKernel):
             raise KernelError('the fused learner plays on the host only: device="host", without "checked"')
         network = self._actor_network
-        actual, expected = (network.num_inputs, network.widths[network.num_layers - 1]), (num_inputs, num_options)
+        actual, expected = (network.num_inputs, network.widths[network.num_layers - 1]), (num_inputs, num_outputs)
         if actual != expected:
             raise KernelError(
                 f"the policy makes {actual[1]} logits of {actual[0]} numbers, and these environments take "
-                f"{num_options} logits and observe {num_inputs} numbers"
+                f"{num_outputs} logits and observe {num_inputs} numbers"
+            )
+        if self._update.heads.num_continuous != num_continuous:
+            raise KernelError(
+                f"the policy chooses {self._update.heads.num_continuous} numbers, and an action of these environments "
+                f"has {num_continuous}"
             )
 
     def play_steps(
@@ -290,6 +295,7 @@ class FusedLearner:
         the launches write; logits: the launches' logits, float32; all of them tensors. The launcher's addresses are
         valid until its environments are closed, which must not happen during the call.
         """
+        launcher.set({"policy_log_std": self.weights.ctypes.data + 4 * self._log_std})
         arguments = launcher.arguments
         features = np.empty(inputs.shape, np.float32)
         play, pool = launcher.kernel.addresses

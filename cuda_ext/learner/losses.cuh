@@ -9,7 +9,6 @@ enum { PPO, A2C };
 enum { POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIPFRAC, NUM_TERMS };
 
 constexpr float FORBIDDEN_LOGIT = -3.4028234663852886e38f;  // the least float32, as in Decisions.distribution
-constexpr float HALF_LOG_2_PI = 0.91893853320467274178f, HALF_LOG_2_PI_E = 1.41893853320467274178f;
 
 // The parts of an action: discrete ones, with nvec[k] options each, and continuous ones. A network's outputs are the
 // logits of all options, then the means of the continuous parts.

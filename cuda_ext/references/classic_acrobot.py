@@ -26,14 +26,13 @@ import numpy as np
 from gymnasium import spaces
 
 from cuda_ext.references.classic_env import ClassicEnv, Floats
-from cuda_ext.references.trigonometry import TWO_PI, sine_cosine
+from cuda_ext.references.trigonometry import sine_cosine, without_turns
 from pufferlib.util.philox import uniform
 
 f = np.float32
 HALF, ONE, TWO = f(0.5), f(1), f(2)
 SECONDS, HALF_SECONDS, SIXTH = f(0.2), f(0.1), f(0.2 / 6)
-MOST_SPEED1, MOST_SPEED2, INVERSE_TWO_PI = f(4 * np.pi), f(9 * np.pi), f(1 / (2 * np.pi))
-ROUNDER = f(1.5 * 2**23)  # adding it to a number rounds that to an integer
+MOST_SPEED1, MOST_SPEED2 = f(4 * np.pi), f(9 * np.pi)
 WIDTH, HEIGHT = 33, 17  # of text; two columns are as wide as a line is high
 
 
@@ -126,8 +125,3 @@ def derivative(links: Links, torque: Any) -> Links:
 def moved(links: Links, slope: Links, seconds: Any) -> Links:
     """Return the links after some seconds with constant derivatives."""
     return Links(*(value + seconds * change for value, change in zip(links, slope, strict=True)))
-
-
-def without_turns(angle: Any) -> Any:
-    """Subtract whole turns from an angle, so that at most half a turn is left, up to rounding."""
-    return angle - ((angle * INVERSE_TWO_PI + ROUNDER) - ROUNDER) * TWO_PI

@@ -1,7 +1,8 @@
-"""Sample actions from logits in NumPy, bit for bit equal to ``cuda_ext/sampling.cuh`` and ``policy.cuh``.
+"""Sample actions from a policy's outputs in NumPy, bit for bit equal to ``cuda_ext/sampling.cuh`` and ``policy.cuh``.
 
-An action consists of one or several choices, each with a number of options. A row's logits are those of all options of
-the first choice, then of the second, and so on.
+An action consists of one or several choices, each with a number of options, or of numbers. A row's logits are those of
+all options of the first choice, then of the second, and so on. Numbers have a mean each, and standard deviations that
+all rows share.
 
 Rule         An option's weight is exp(logit - greatest logit), and ``total`` is the sum of the weights. A random number
              u, a multiple of 2**-24, is drawn uniformly from [0, 1). The chosen option is the first at which the
@@ -19,6 +20,10 @@ Draws        u of choice k comes from word k % 4 of block k // 4 of ``philox(see
 Exactness    float32, with sums in the order of the options, so a probability's error is up to 2**-24 per option.
              This method takes one random number per choice. The Gumbel-max trick would take a random number and two
              logarithms per option, and extra checks so that rounding never leads to a forbidden option.
+Numbers      A number is mean + exp(log_std) * z, with z = sqrt(-2 log(1 - u)) cos(2 pi v) or the same with the sine, as
+             Box and Muller draw two standard normal numbers from two uniform ones. u and v of numbers k and k + 1, k
+             even, come from words k % 4 and k % 4 + 1 of the block above. |z| is at most 5.77, since u is a multiple of
+             2**-24. With ``greedy``, z is 0.
 """
 
 from __future__ import annotations
@@ -30,12 +35,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuda_ext.references.exponentials import exponential, logarithm
+from cuda_ext.references.trigonometry import TWO_PI, sine_cosine
 from pufferlib.util.philox import philox_array, uniform
 
-__all__ = ["POLICY", "sampled", "words_of"]
+__all__ = ["POLICY", "sampled", "sampled_numbers", "words_of"]
 
 Floats = NDArray[np.float32]
 POLICY = 100  # the purpose of draws that choose actions, as in kernel.cuh
+HALF_LOG_2_PI, HALF_LOG_2_PI_E = np.float32(np.log(2 * np.pi) / 2), np.float32(np.log(2 * np.pi) / 2 + 0.5)
 
 
 def words_of(
@@ -70,6 +77,27 @@ def sampled(
         entropies += entropy
         first += n
     return discrete_actions, log_probs, entropies
+
+
+def sampled_numbers(
+    means: Floats, log_std: Floats, words: NDArray[np.uint32], greedy: bool = False
+) -> tuple[Floats, Floats, Floats]:
+    """Return numbers, (rows, num_continuous), and the actions' log-probabilities and entropies, (rows,).
+
+    means: (rows, num_continuous). log_std: (num_continuous,). words: from ``words_of``, for num_continuous choices
+    rounded up to an even number. greedy: return the means.
+    """
+    numbers = np.zeros_like(means)
+    log_probs, entropies = np.zeros((2, len(means)), np.float32)
+    for k, log in enumerate(log_std):
+        first, second = words[:, k - k % 2], words[:, k - k % 2 + 1]
+        sine, cosine = sine_cosine(uniform(second) * TWO_PI)
+        radius = np.sqrt(np.float32(-2) * logarithm(1 - uniform(first)))
+        normals = np.zeros_like(radius) if greedy else radius * (sine if k % 2 else cosine)
+        numbers[:, k] = means[:, k] + exponential(log_std[k : k + 1]) * normals
+        log_probs += np.float32(-0.5) * (normals * normals) - log - HALF_LOG_2_PI
+        entropies += log + HALF_LOG_2_PI_E
+    return numbers, log_probs, entropies
 
 
 def _chosen(

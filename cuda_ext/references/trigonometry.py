@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HALF_PI", "MOST_ANGLE", "TWO_PI", "sine_cosine", "wrapped"]
+__all__ = ["HALF_PI", "MOST_ANGLE", "TWO_PI", "sine_cosine", "without_turns", "wrapped"]
 
 Floats = NDArray[np.float32]
 
 HALF_PI, TWO_PI = np.float32(np.pi / 2), np.float32(2 * np.pi)
 MOST_ANGLE = 8192.0
-TWO_OVER_PI = np.float32(2 / np.pi)
+TWO_OVER_PI, INVERSE_TWO_PI = np.float32(2 / np.pi), np.float32(1 / (2 * np.pi))
 ONE, HALF = np.float32(1), np.float32(0.5)
 ROUNDER = np.float32(1.5 * 2**23)  # adding it to a number rounds that to an integer
 # pi / 2 in parts: multiples of the first two are exact up to 2**13.
@@ -51,6 +51,14 @@ def wrapped(angle: Floats) -> Floats:
     angle = np.where(angle >= TWO_PI, angle - TWO_PI, angle)
     angle = np.where(angle < 0, angle + TWO_PI, angle)
     return np.where(angle >= TWO_PI, np.float32(0), angle)  # the sum may have been rounded up
+
+
+def without_turns(angle: Any) -> Any:
+    """Subtract whole turns from angles in [-MOST_ANGLE, MOST_ANGLE], float32 as the result.
+
+    At most half a turn is left, up to rounding.
+    """
+    return angle - ((angle * INVERSE_TWO_PI + ROUNDER) - ROUNDER) * TWO_PI
 
 
 def _signed(values: Floats, negative: NDArray[Any]) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
-from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
+from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY, num_continuous_of
 
 __all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
 
@@ -70,12 +70,15 @@ def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[s
     reference = reference_of(kernel)(**(env_kwargs or {}))
     rows: Any = emulate(reference)
     size = int(np.prod(rows.observation_space.shape))
+    num_continuous = num_continuous_of(rows.action_space)
     values = {**data.parameters_of(kernel, reference), "num_agents": rows.num_agents, "observation_size": size}
+    values["num_continuous"] = num_continuous
     constants = data.constants_of(kernel, {**values, **LAUNCHES[launch]})
     width, num_weights, precision = 0, 0, LAUNCHES[launch].get("precision", "float32")
     if LAUNCHES[launch]["policy"] == NETWORK:
-        num_options = int(np.sum(getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0))))
-        width, num_weights = network.sizes([size, *HIDDEN, num_options], precision)
+        nvec = getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0))
+        num_outputs = num_continuous or int(np.sum(nvec))
+        width, num_weights = network.sizes([size, *HIDDEN, num_outputs], precision)
 
     def compiled(shape: Any) -> tuple[Any, Any]:
         return shape, nvrtc.compiled(kernel, shape, constants, architecture)

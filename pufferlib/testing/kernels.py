@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from pufferlib.construct import make
 from pufferlib.errors import PlanError
@@ -149,9 +150,12 @@ def check_kernel(
 
 def _drawn(random: np.random.Generator, vec: VecEnv) -> Array:
     space = vec.single_action_space
+    shape = (vec.agents_per_batch, *(space.shape or ()))
+    if isinstance(space, spaces.Box):
+        return random.uniform(space.low, space.high, shape).astype(space.dtype)
     most = getattr(space, "nvec", None)
     most = space.n if most is None else most  # type: ignore[attr-defined]
-    return random.integers(0, most, (vec.agents_per_batch, *(space.shape or ())))
+    return random.integers(0, most, shape)
 
 
 def _differences(reference: VecEnv, kernel_vec: CUDA) -> Iterator[tuple[str, tuple[int, ...], Any, Any]]:

@@ -359,6 +359,10 @@ def test_schedules() -> None:
         ({"episodic_life": True}, "episodic_life=True is out of bounds"),
         ({"policy_kwargs": {"normalize": True}}, "normalize=True, but this trainer does not update its statistics"),
         ({"policy": "lstm"}, "has a memory"),
+        (
+            {"env": "ocean/continuous", "env_kwargs": {}},
+            "actions are Box.*, not options; use ppo_fused",
+        ),
         ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
         (

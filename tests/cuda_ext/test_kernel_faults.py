@@ -57,6 +57,11 @@ FAULTS = {
         ("env.position[e] = position;", "env.position[FAULT ? 0 : e] = position;"),
         ("observations[1] =", "observations[1 + FAULT] ="),
     ),
+    "classic/pendulum": Faults(
+        ("env.t[e] >= env.max_episode_steps", "env.t[e] >= env.max_episode_steps + FAULT"),
+        ("env.theta_dot[e] = speed;", "env.theta_dot[FAULT ? 0 : e] = speed;"),
+        ("observations[2] =", "observations[2 + FAULT] ="),
+    ),
     "economy/covid": Faults(
         SUMS_EARLY,
         SUMS_EARLY,
@@ -66,6 +71,16 @@ FAULTS = {
         ("== env.best_arm", "== env.best_arm - FAULT"),
         ("env.noise[e] =", "env.noise[FAULT ? 0 : e] ="),
         ("env.scores[row] =", "env.scores[row + FAULT] ="),
+    ),
+    "ocean/continuous": Faults(
+        ("env.t[e] >= NUM_STEPS", "env.t[e] >= NUM_STEPS - 90 * FAULT"),
+        ("env.velocity[first + axis] = velocity;", "env.velocity[FAULT ? axis : first + axis] = velocity;"),
+        ("observations[4 + axis] =", "observations[4 + axis + FAULT] ="),
+    ),
+    "ocean/memory": Faults(
+        ("t >= env.length ?", "t >= env.length + FAULT ?"),
+        ("answers[answer] = bit;", "env.answers[FAULT ? 0 : answers - env.answers + answer] = bit;"),
+        ("observations[0] =", "observations[FAULT] ="),
     ),
     "ocean/password": Faults(
         ("k < env.t[e] ?", "k < env.t[e] - FAULT ?"),
@@ -112,6 +127,9 @@ ARGUMENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "arm_seed": st.integers(0, 9),
         }
     ),
+    "classic/pendulum": st.fixed_dictionaries({"max_episode_steps": st.integers(1, 40)}),
+    "ocean/continuous": st.fixed_dictionaries({"discrete": st.booleans()}),
+    "ocean/memory": st.fixed_dictionaries({"length": st.integers(1, 9), "delay": st.integers(0, 9)}),
     "ocean/password": st.fixed_dictionaries({"length": st.integers(1, 7), "password_seed": st.integers(0, 9)}),
     "economy/covid": st.fixed_dictionaries(
         {
@@ -194,6 +212,8 @@ SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above al
     "classic/acrobot": [{"max_episode_steps": 2}],
     "classic/cartpole": [{"max_episode_steps": 2}],
     "classic/mountain_car": [{"max_episode_steps": 2}],
+    "classic/pendulum": [{"max_episode_steps": 2}],
+    "ocean/memory": [{"length": 1, "delay": 0}],
     "ocean/password": [{"length": 2}],
     "economy/covid": [{"episode_length": 2}],
     "ocean/squared": [{"distance": 1}],

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_functions import compiled
 
 from cuda_ext.network import CHUNK
 from cuda_ext.references.layers import forward
-from cuda_ext.references.sampling import POLICY, sampled, words_of
+from cuda_ext.references.sampling import POLICY, sampled, sampled_numbers, words_of
 from pufferlib.models.distributions import Decisions
 from pufferlib.util.philox import philox, uniform
 
@@ -39,6 +39,19 @@ extern "C" void choose(long rows, int num_choices, const int* nvec, const float*
             entropies[row] += found.entropy;
             logits += nvec[k];
             if (masks != nullptr) masks += nvec[k];
+        }
+    }
+}
+
+extern "C" void draw(long rows, int num_continuous, const float* means, const float* log_std, const unsigned* words,
+                     int greedy, float* numbers, float* log_probs, float* entropies) {
+    for (long row = 0; row < rows; ++row, words += num_continuous + num_continuous % 2) {
+        for (int k = 0; k < num_continuous; ++k) {
+            const unsigned* const pair = words + k / 2 * 2;
+            const Number found = draw_number(*means++, log_std[k], pair[0], pair[1], k % 2, greedy);
+            *numbers++ = found.value;
+            log_probs[row] += found.log_prob;
+            entropies[row] += found.entropy;
         }
     }
 }
@@ -192,6 +205,51 @@ def test_words_are_those_of_random_actions() -> None:
         both = philox(seed, episode, t + 1, agent, POLICY) + philox(seed, episode, t + 1, agent, POLICY, 1)
         assert tuple(words[row]) == both[:6]
     assert uniform(MOST_WORD) < 1
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+@settings(max_examples=100, deadline=None)
+@given(num_continuous=st.integers(1, 7), seed=st.integers(0, 2**32 - 1), greedy=st.booleans())
+def test_kernels_draw_the_same_numbers(kernels: Any, num_continuous: int, seed: int, greedy: bool) -> None:
+    random, num_rows = np.random.default_rng(seed), 20
+    means = random.normal(size=(num_rows, num_continuous)).astype(np.float32) * 3
+    log_std = random.normal(size=num_continuous).astype(np.float32) * np.float32(random.choice([0.1, 3, 40]))
+    words = random.integers(0, 2**32, (num_rows, num_continuous + num_continuous % 2), np.uint32)
+    words[random.random(words.shape) < 0.1] = MOST_WORD
+    words[random.random(words.shape) < 0.1] = 0
+    numbers, log_probs, entropies = np.empty_like(means), *np.zeros((2, num_rows), np.float32)
+    outputs = (numbers, log_probs, entropies)
+    pointers = [address(array) for array in (means, log_std, words)]
+    kernels.draw(ctypes.c_long(num_rows), num_continuous, *pointers, int(greedy), *map(address, outputs))
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = sampled_numbers(means, log_std, words, greedy)
+    for ours, theirs in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))
+    if greedy:
+        finite = np.isfinite(expected[0])
+        np.testing.assert_array_equal(expected[0][finite], means[finite])
+
+
+def test_numbers_are_of_the_normal_distribution() -> None:
+    num_rows, log_std = 40_000, np.float32([0.0, -1.0, 0.5])
+    means = np.broadcast_to(np.float32([0.0, 2.0, -3.0]), (num_rows, 3)).copy()
+    numbers, log_probs, entropies = sampled_numbers(means, log_std, drawn_words(num_rows, 4))
+    deviations = (numbers.astype(np.float64) - means) / np.exp(log_std)
+    # Each of these is normal to a good approximation: within 5 standard errors.
+    assert np.abs(deviations.mean(0)).max() < 5 / num_rows**0.5
+    assert np.abs((deviations**2).mean(0) - 1).max() < 5 * (2 / num_rows) ** 0.5
+    assert np.abs((deviations**4).mean(0) - 3).max() < 5 * (96 / num_rows) ** 0.5
+    assert np.abs(np.corrcoef(deviations.T) - np.eye(3)).max() < 5 / num_rows**0.5
+    shares = (np.abs(deviations) < 0.6745).mean(0)  # of which half lies there
+    assert np.abs(shares - 0.5).max() < 2.5 / num_rows**0.5
+    decisions = Decisions(Box(-1, 1, (3,)))
+    outputs = decisions.outputs(torch.from_numpy(means).double(), torch.from_numpy(log_std).double())
+    theirs = decisions.distribution(outputs)
+    expected = theirs.log_prob(torch.empty((num_rows, 0), dtype=torch.int64), torch.from_numpy(numbers))
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(entropies, theirs.entropy(), rtol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------------------ networks

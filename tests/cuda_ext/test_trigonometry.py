@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_functions import compiled
 
-from cuda_ext.references.trigonometry import HALF_PI, MOST_ANGLE, TWO_PI, sine_cosine, wrapped
+from cuda_ext.references.trigonometry import HALF_PI, MOST_ANGLE, TWO_PI, sine_cosine, without_turns, wrapped
 
 pytestmark = pytest.mark.beside
 
@@ -19,12 +19,14 @@ HARNESS = """
 #include "trigonometry.cuh"
 #include "trigonometry.cuh"
 
-extern "C" void play(const float* angles, long count, float* sines, float* cosines, float* inside) {
+extern "C" void play(const float* angles, long count, float* sines, float* cosines, float* inside,
+                     float* turned) {
     for (long i = 0; i < count; i++) {
         const SineCosine found = sine_cosine(angles[i]);
         sines[i] = found.sine;
         cosines[i] = found.cosine;
         inside[i] = wrapped(angles[i]);
+        turned[i] = without_turns(angles[i]);
     }
 }
 
@@ -71,6 +73,15 @@ def test_a_direction_stays_below_a_turn() -> None:
     assert wrapped(corners).tolist() == [0] * 5
 
 
+def test_whole_turns_are_subtracted() -> None:
+    for most, error in ((float(TWO_PI), 1e-6), (MOST_ANGLE, 1e-3)):
+        inputs = angles(most, 10_000)
+        actual = without_turns(inputs)
+        assert actual.dtype == np.float32 and np.abs(actual).max() < np.pi + error
+        turned = (inputs.astype(np.float64) - actual) / float(TWO_PI)
+        assert np.abs(turned - turned.round()).max() < error
+
+
 @pytest.mark.parametrize("level", [pytest.param("-O0", marks=pytest.mark.long), "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
     library = compiled(HARNESS, tmp_path, level)
@@ -79,8 +90,8 @@ def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
 
     for most in (2 * float(TWO_PI), MOST_ANGLE):
         inputs = angles(most)
-        results = np.empty((3, len(inputs)), np.float32)
+        results = np.empty((4, len(inputs)), np.float32)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (inputs, *results)]
         library.play(pointers[0], ctypes.c_long(len(inputs)), *pointers[1:])
-        for ours, theirs in zip(results, (*sine_cosine(inputs), wrapped(inputs)), strict=True):
+        for ours, theirs in zip(results, (*sine_cosine(inputs), wrapped(inputs), without_turns(inputs)), strict=True):
             np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))

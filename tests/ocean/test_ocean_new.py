@@ -205,7 +205,7 @@ def test_rules_of_continuous(discrete):
 def test_what_the_last_step_brings_comes_before_the_time_limit(far, outcome):
     env = wrapped("continuous")
     env.reset(seed=1)
-    env.raw.position, env.raw.velocity, env.raw.steps_left = env.raw.target.copy(), np.full(2, far), 1
+    env.raw.position, env.raw.velocity, env.raw.t = env.raw.target.copy(), np.full(2, far, np.float32), 99
     assert env.step(np.zeros(2, np.float32))[1:4] == outcome
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from devices import LOOPS, ON_DEVICE, ON_HOST_AND_DEVICE, Player, assert_same_bits
+from devices import LOOPS, ON_DEVICE, ON_HOST_AND_DEVICE, Player, array_of, assert_same_bits
 from gymnasium import spaces
 
 import pufferlib
@@ -24,12 +24,16 @@ from pufferlib.layout.action_values import ActionValues
 pytestmark = pytest.mark.beside
 
 KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
+NUMBERS = ("classic/pendulum", "ocean/continuous")  # whose actions are numbers: see the tests at the end
 # The code that reads actions is the same in all; one kernel of each way to play them is enough in the short form.
-PLAYED_ALIKE = ("classic/acrobot", "classic/mountain_car", "ocean/bandit", "ocean/password", "ocean/stochastic")
+PLAYED_ALIKE = (
+    *("classic/acrobot", "classic/mountain_car"),
+    *("ocean/bandit", "ocean/memory", "ocean/password", "ocean/stochastic"),
+)
 NAMES = [
     pytest.param(kernel.name, marks=[pytest.mark.long] if kernel.name in PLAYED_ALIKE else [])
     for kernel in KERNELS
-    if kernel.name != "economy/covid"  # whose actions are as those of tag/grid
+    if kernel.name not in ("economy/covid", *NUMBERS)  # the former's actions are as those of tag/grid
 ]
 OF_STEPS = [param for param in NAMES if param.values != ("ocean/bandit",)]  # whose episodes have several steps
 NUM_ENVS = 5
@@ -288,3 +292,112 @@ def test_values_are_refused_by_their_space(space: Any, value: Any, refused: list
         with pytest.raises(ActionError) as caught:
             ActionValues(space).refuse(changed, [4, 5, 6])
         assert str(caught.value).startswith(f"action {wrong!r} of row 3 (environment 5, agent 1) is not in {space}")
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+def test_numbers_from_the_host_have_to_be_finite(player: Player, value: float) -> None:
+    wrong = good_numbers().astype(np.float64 if np.isfinite(value) else np.float32)
+    wrong[3] = value
+    pattern = r"action \[.*\] of row 3 \(environment 3\) is not in Box.*: element 0 is .*; use finite"
+    with make("classic/pendulum", player) as vec:
+        vec.reset()
+        for sent in (wrong, torch.from_numpy(wrong), wrong.tolist(), np.repeat(wrong, 2, 0)[::2]):
+            with pytest.raises(ActionError, match=pattern):
+                vec.send(sent)
+        with pytest.raises(ActionError, match="in step 1 of the table, " + pattern):
+            vec.rollout(2, np.stack([good_numbers(), wrong]))
+        vec.step(good_numbers())
+        assert vec.get_attr("t") == [1] * NUM_ENVS
+
+
+def good_numbers() -> np.ndarray[Any, Any]:
+    return np.linspace(-2, 2, NUM_ENVS, dtype=np.float32)[:, None]
+
+
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_numbers_of_any_dtype_are_played_as_float32(player: Player) -> None:
+    sent = [
+        good_numbers().astype(np.float64), good_numbers().tolist(), np.repeat(good_numbers(), 2, 0)[::2],
+        good_numbers().astype(">f4"), *(torch.from_numpy(good_numbers()).to(dtype) for dtype in (None, torch.float64)),
+    ]  # fmt: skip
+    with make("classic/pendulum", player) as vec, make("classic/pendulum", player) as other:
+        vec.reset()
+        other.reset()
+        for actions in sent:
+            vec.step(actions)
+            other.step(good_numbers())
+            assert_same_bits(vec.batch.observations, other.batch.observations)
+        integers = np.array([[-1], [0], [1], [2], [-2]])
+        for actions in (integers, torch.from_numpy(integers), integers.astype(np.int8)):
+            vec.step(actions)
+            other.step(integers.astype(np.float32))
+            assert_same_bits(vec.batch.observations, other.batch.observations)
+        with pytest.raises(ActionError, match=r"actions have dtype complex64, expected float32"):
+            vec.send(integers.astype(np.complex64))
+        with pytest.raises(ActionError, match=r"actions have shape \(5,\), expected \(5, 1\)"):
+            vec.send(good_numbers()[:, 0])
+
+
+def test_on_a_device_numbers_are_checked_at_the_first_step_and_nan_is_played_as_the_bound(
+    on_device: Callable[..., Any],
+) -> None:
+    with on_device("classic/pendulum") as vec, make("classic/pendulum") as other:
+        vec.reset()
+        other.reset()
+        wrong = torch.full((NUM_ENVS, 1), float("nan"), device=vec.device)
+        with pytest.raises(ActionError, match="of row 0 "):
+            vec.send(wrong)
+        vec.step(torch.zeros_like(wrong))
+        other.step(np.zeros((NUM_ENVS, 1), np.float32))
+        vec.step(wrong)
+        other.step(np.full((NUM_ENVS, 1), -2, np.float32))
+        assert_same_bits(vec.batch.observations, other.batch.observations)
+
+
+def test_numbers_in_chunks_are_those_of_their_environments() -> None:
+    """With batch_size below num_envs, actions are copied to where a launch reads them."""
+    with make("classic/pendulum", batch_size=2) as pooled, make("classic/pendulum") as vec:
+        vec.reset()
+        vec.step(good_numbers())
+        expected = array_of(vec.batch.observations)
+        pooled.async_reset()
+        seen: set[int] = set()
+        while len(seen) < NUM_ENVS:
+            batch = pooled.recv()
+            ids = array_of(batch.env_ids)
+            times = pooled.get_attr("t", ids.tolist())
+            for env_id, t, row in zip(ids.tolist(), times, batch.observations, strict=True):
+                if t == 1:
+                    assert_same_bits(row, expected[env_id])
+                    seen.add(env_id)
+            pooled.send(good_numbers()[ids])
+
+
+def test_numbers_are_not_chosen_from_logits() -> None:
+    with make("classic/pendulum") as vec:
+        vec.reset()
+        for choose in (vec.send_logits, vec.sample):
+            with pytest.raises(KernelError, match=r"logits choose among options, and these environments take Box"):
+                choose(torch.zeros(NUM_ENVS, 1))
+        with pytest.raises(KernelError, match="a torch.nn.Sequential chooses among options"):
+            vec.rollout(2, policy=torch.nn.Sequential(torch.nn.Linear(3, 1)))
+        vec.step(good_numbers())
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1, np.inf, (1,)), spaces.Box(-1, 1, (1,), np.float64)], ids=str)
+def test_boxes_have_finite_bounds_and_float32(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Boxed, "space", space)
+    with pytest.raises(KernelError, match=r"takes Box.*, and kernels take float32 Boxes with finite bounds"):
+        make(dataclasses.replace(KERNEL, reference="test_device_actions:Boxed"))
+
+
+class Boxed(ClassicCartpole):
+    space: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = self.space

@@ -16,7 +16,7 @@ from pufferlib.vectorization.device.block_shape import BlockShape
 
 __all__ = ["Actions"]
 
-WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
+WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # choices as kernels read them; numbers are float32
 UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
 
 
@@ -25,7 +25,7 @@ class Actions:
 
     Values on the host are checked at every step. Reading values on a device means waiting for the device, so these are
     checked only at each environment's first step or, with ``always``, at every step. At a step without a check, the
-    kernel plays an action outside the space as action 0 (kernel.cuh).
+    kernel plays an action outside the space as action 0, and NaN as the lower bound (kernel.cuh).
 
     data: a cuda_ext.data.Data, to whose device actions are copied. always: whether values on a device are checked at
     every step. launches_check: whether a launch of all environments checks the values itself.
@@ -50,8 +50,11 @@ class Actions:
         self._always, self._waits = always, not self._on_host
         num_rows = shape.num_envs * shape.agents_per_env
         self._plain_shape = (num_rows, *shape.action_shape) if shape.synchronous else None
-        self._options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
-        self._dtypes = (torch.int64, torch.int32)
+        is_box = isinstance(space, gymnasium.spaces.Box)
+        self._options = None if is_box else np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
+        # As kernels read them; others are cast to the first.
+        self._array_dtypes = (np.dtype(np.float32),) if is_box else WHOLE_NUMBERS
+        self._dtypes = (torch.float32,) if is_box else (torch.int64, torch.int32)
         # The environments whose values on a device were never checked.
         self._unchecked: set[int] = set(range(shape.num_envs))
 
@@ -62,7 +65,7 @@ class Actions:
         which ``checked`` must check or convert.
         """
         if type(actions) is np.ndarray:
-            if not (self._on_host and actions.dtype in WHOLE_NUMBERS and actions.flags.carray):
+            if not (self._on_host and actions.dtype in self._array_dtypes and actions.flags.carray):
                 return None
             tensor = self._torch.from_numpy(actions)  # the same memory
         elif (
@@ -82,11 +85,14 @@ class Actions:
         return tensor if valid else None
 
     def _all_valid(self, array: Array) -> bool:
-        """Return whether int64 or int32 actions are in the space. Negative actions, seen as unsigned, are too large."""
+        """Return whether actions of a dtype that kernels read are in the space."""
+        if self._options is None:
+            return self._values[0].fit(array)
+        # Negative actions, seen as unsigned, are too large.
         return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
 
     def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:
-        """Return actions as a tensor on the device, int32 or int64 and contiguous.
+        """Return actions as a tensor on the device, int32, int64 or, for a Box, float32, and contiguous.
 
         actions: (rows, …), for ``env_ids``; with num_steps, a table (num_steps, rows, …). Raises ActionError for a
         wrong shape or dtype, and for a value outside the space if a check is due.
@@ -95,8 +101,8 @@ class Actions:
         if self._waits and isinstance(actions, torch.Tensor) and actions.device.type == self._device.type:
             return self._checked_on_device(actions, env_ids, num_steps)
         array = self._checked_on_host(as_numpy(actions), env_ids, num_steps)
-        if array.dtype not in WHOLE_NUMBERS or not array.dtype.isnative:
-            array = array.astype(np.int64)
+        if array.dtype not in self._array_dtypes or not array.dtype.isnative:
+            array = array.astype(self._array_dtypes[0])
         if not array.flags.carray:
             array = array.copy()  # torch refuses other arrays, or warns
         tensor = torch.from_numpy(array)
@@ -123,7 +129,8 @@ class Actions:
             checked_actions(rows, self._values, range(num_steps * num_envs), self._agents_per_env)
         except ActionError:
             for step, part in enumerate(table):
-                if part.dtype.kind in "biu" and not self._values[0].fit(part):
+                castable = np.can_cast(part.dtype, space.dtype, "same_kind")  # type: ignore[arg-type]
+                if castable and not self._values[0].fit(part):
                     try:
                         checked_actions(part, self._values, env_ids, self._agents_per_env)
                     except ActionError as error:
@@ -132,10 +139,10 @@ class Actions:
         return table
 
     def _checked_on_device(self, actions: Any, env_ids: Sequence[int], num_steps: int | None) -> Any:
-        torch, space = self._torch, self._space
+        space = self._space
         steps = () if num_steps is None else (num_steps,)
         self._require_shape(actions, (*steps, len(env_ids) * self._agents_per_env, *(space.shape or ())))
-        if actions.is_floating_point() or actions.is_complex():
+        if actions.is_complex() or (self._options is not None and actions.is_floating_point()):
             raise dtype_error("actions", actions.dtype, space.dtype)
         if self._due(actions, env_ids):
             array = actions.cpu().numpy()
@@ -143,7 +150,7 @@ class Actions:
             self._checked_on_host(array, env_ids, num_steps)
             self._unchecked.difference_update(env_ids)
         if actions.dtype not in self._dtypes:
-            actions = actions.to(torch.int64)
+            actions = actions.to(self._dtypes[0])
         return actions.to(self._device).contiguous()
 
     def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:

@@ -84,8 +84,11 @@ def require_kernel_spaces(name: str, observed: gymnasium.Space[Any], acted: gymn
         raise KernelError(
             f'"{name}" observes {observed.dtype}, and kernels write float32; make its observations float32'
         )
-    if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
-        raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
+    if isinstance(acted, gymnasium.spaces.Box):
+        if acted.dtype != np.float32 or not (np.isfinite(acted.low) & np.isfinite(acted.high)).all():
+            raise KernelError(f'"{name}" takes {acted}, and kernels take float32 Boxes with finite bounds')
+    elif not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
+        raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete, MultiDiscrete or Box actions')
     if np.any(getattr(acted, "start", 0)):
         raise KernelError(f'"{name}" takes {acted}, and kernels number actions from 0; leave start out')
 

@@ -80,7 +80,8 @@ def played(
         newest = queue.newest()
         assert newest is not None
         launcher = launchers.variant(policy=LOGITS, num_steps=1, step_slots=0)
-        policy.require_playable(launcher, newest.observations[0].numel(), policies.num_options)
+        num_inputs = newest.observations[0].numel()
+        policy.require_playable(launcher, num_inputs, policies.num_outputs, policies.num_continuous)
         num_rows = rows * num_steps if all_rows else rows
         chosen, logits = policies.chosen(num_rows), policies.logits(num_rows)
         launcher.set({**policies.fixed, **policies.addresses(chosen), "policy_greedy": greedy})

@@ -59,7 +59,7 @@ from pufferlib.vectorization.device.kernel_lookup import (
     same_kwargs,
 )
 from pufferlib.vectorization.device.launchers import KernelStats, Launchers
-from pufferlib.vectorization.device.policy import NO_POLICY, Chosen, Policies
+from pufferlib.vectorization.device.policy import NO_POLICY, Chosen, Policies, num_continuous_of
 from pufferlib.vectorization.device.queue import DeviceQueue
 from pufferlib.vectorization.device.rollout import Rollout, played
 from pufferlib.vectorization.device.rows import array_of
@@ -85,7 +85,8 @@ class CUDA(VecEnv):
 
     Actions on the host are checked at every step. Actions in tensors on a GPU are checked at each environment's first
     step. With ``check="always"`` or ``debug=True`` they are checked at every step, which waits for the GPU. At a step
-    without a check, an action outside the space is played as action 0.
+    without a check, an action outside the space is played as action 0, and NaN in a Box as its lower bound. Numbers
+    beyond a Box's bounds are clipped.
 
     ``infos`` are made when they are read, which copies some columns of the batch to the host.
     ``info["episode"]["t"]`` is estimated: the number of steps times the mean time of a step. With
@@ -141,14 +142,18 @@ class CUDA(VecEnv):
             space = self.single_action_space
             require_kernel_spaces(kernel.name, self.single_observation_space, space)
             shape = BlockShape.of(self)
-            fixed = {"autoreset": AUTORESET_MODES.index(self.autoreset_mode), "policy": NO_POLICY}
+            fixed = {
+                "autoreset": AUTORESET_MODES.index(self.autoreset_mode),
+                "policy": NO_POLICY,
+                "num_continuous": num_continuous_of(space),
+            }
             self._launchers = launchers = Launchers(
                 torch, self.device, kernel, reference, shape, fixed, num_threads, checked
             )
             self._host_view = HostView(launchers.data, reference)
             self._policies = policies = Policies(torch, shape, space, launchers)
             self._queue = DeviceQueue(torch, shape, launchers)
-            checks = launchers.step.checks_actions
+            checks = launchers.step.checks_actions and not policies.num_continuous
             if checks:
                 launchers.step.set({name: policies.fixed[name] for name in ("policy_nvec", "policy_num_choices")})
             always = debug or check == "always"
