@@ -148,8 +148,9 @@ class Rollout:
         self.observations[0] = self.observations[-1]
         steps = self.vec.rollout(self.num_steps, policy=self.learner.fused)
         self.observations[1:] = steps.observations
-        columns = (steps.actions, steps.log_probs, steps.rewards)
-        self.discrete_actions, self.log_probs, self.rewards = (column.numpy() for column in columns)
+        parts = self.learner.actor.decisions.parts(steps.actions.flatten(0, 1))
+        self.discrete_actions, self.continuous_actions = (part.numpy() for part in parts)
+        self.log_probs, self.rewards = steps.log_probs.numpy(), steps.rewards.numpy()
         flags = (steps.terminations, steps.truncations, steps.masks)
         self.terminations, self.truncations, self.masks = (column.numpy() for column in flags)
         if self.config.reward_clip is not None:
@@ -166,8 +167,8 @@ class Rollout:
         advantages = fused.advantages(self.rewards, values, *ends, self.masks, config.gamma, config.gae_lambda)
         return Rows(
             features[:num_rows],
-            self.discrete_actions.reshape(num_rows, -1),
-            np.zeros((num_rows, 0), np.float32),
+            self.discrete_actions,
+            self.continuous_actions,
             self.log_probs.reshape(-1),
             advantages.reshape(-1),
             (advantages + values[:-1]).reshape(-1),

@@ -95,6 +95,19 @@ class Decisions:
             return tuple(_flat_actions(*part, discrete_actions, continuous_actions) for part in parts)
         return _flat_actions(self.space, self._ranges[0], discrete_actions, continuous_actions)
 
+    def parts(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Split actions into (discrete_actions, continuous_actions), as ``actions`` takes them.
+
+        actions: rows in the form that ``VecEnv.send`` takes, of a space other than a Tuple. Numbers may be beyond the
+        bounds; those of a Box are divided by its size, so that -1 to 1 spans the bounds.
+        """
+        rows = actions.reshape(len(actions), -1)
+        if not self.num_aims:
+            start = torch.as_tensor(getattr(self.space, "start", 0)).reshape(-1)
+            return rows - start, rows.new_zeros((len(rows), 0), dtype=torch.float32)
+        center, span = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in self._ranges[0])
+        return rows.new_zeros((len(rows), 0), dtype=torch.int64), (rows - center) / span
+
 
 class Distribution:
     """A distribution of actions whose parts are independent: categorical if discrete, normal if continuous."""

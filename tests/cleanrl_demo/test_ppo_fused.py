@@ -13,9 +13,13 @@ import torch
 import pufferlib
 from cleanrl_demo import ppo_fused
 from cleanrl_demo.ppo_fused import Config, Learner, Rollout, resume, train, update
+from cuda_ext.learner.fused import FusedLearner, Settings
 from cuda_ext.references.exponentials import logarithm
+from cuda_ext.references.sampling import sampled_numbers, words_of
+from ocean.continuous import Continuous
 from pufferlib.errors import KernelError, PlanError
 from pufferlib.models import Origin, load_policy
+from pufferlib.training.settings import family_settings
 
 pytestmark = pytest.mark.beside
 
@@ -166,6 +170,51 @@ def test_rollouts_play_what_single_steps_would(env: str, keep: bool) -> None:
                         np.testing.assert_array_equal(actual[step] if keep else actual, column)
 
 
+@pytest.mark.parametrize(("env", "size"), [("ocean/continuous", 1), ("classic/pendulum", 2)])
+def test_rollouts_draw_numbers_from_normal_distributions(env: str, size: int) -> None:
+    """size: the number to which 1 is scaled."""
+    settings = config(env=env, num_envs=3)
+    with environments(env) as vec, environments(env) as other:
+        learner = Learner(vec, Origin(), settings)
+        with torch.no_grad():
+            learner.actor.policy.log_std.copy_(torch.linspace(0.2, -1, len(learner.actor.policy.log_std)))
+        learner.fused.load()
+        rollout = Rollout(vec, learner, settings)
+        vec.async_reset()
+        other.reset()
+        rollout.begin()
+        rollout.play()
+        log_std = learner.actor.policy.log_std.detach().numpy()
+        num_beyond = 0
+        for step in range(settings.rollout_length):
+            observations = other.batch.observations.numpy()
+            means = learner.fused.policy_outputs(np.where(learner.fused._is_scaled, scaled(observations), observations))
+            seed, episode, t = (np.array(other.get_attr(name)) for name in ("seed", "episode", "t"))
+            numbers, log_probs, _ = sampled_numbers(means, log_std, words_of(seed, episode, t, 0, 2))
+            rows = slice(3 * step, 3 * step + 3)
+            np.testing.assert_array_equal(rollout.continuous_actions[rows], numbers)
+            np.testing.assert_array_equal(rollout.log_probs[step], log_probs)
+            num_beyond += (np.abs(numbers) > 1).sum()
+            other.step(np.float32(size) * numbers)
+            np.testing.assert_array_equal(rollout.observations[step + 1], other.batch.observations)
+            np.testing.assert_array_equal(rollout.rewards[step], other.batch.rewards)
+        assert num_beyond > 3
+        learnt = rollout.rows()
+        parts = torch.from_numpy(learnt.discrete_actions), torch.from_numpy(learnt.continuous_actions)
+        distribution, _, _ = learner.actor(rollout.observations[:-1].flatten(0, 1))
+        expected = distribution.log_prob(*parts).detach()
+        np.testing.assert_allclose(learnt.log_probs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_it_learns_numbers(seed: int) -> None:
+    """To the bar of Ocean, with the settings that the command line begins with."""
+    settings = family_settings("ocean/continuous", Config)[1] | {"eval_episodes": 200}
+    score = train(Config(env="ocean/continuous", runs=None, seed=seed, **settings)).mean_score
+    assert score is not None and score >= Continuous.bar
+
+
 def test_rollouts_that_it_cannot_play_are_refused() -> None:
     settings = config()
     with environments("classic/cartpole") as vec, environments("tag/grid") as other:
@@ -174,10 +223,19 @@ def test_rollouts_that_it_cannot_play_are_refused() -> None:
         with pytest.raises(KernelError, match="the policy makes 2 logits of 4 numbers, and these environments take 5"):
             other.rollout(2, policy=learner.fused)
         other.rollout(2)  # nothing has changed
+    options = FusedLearner(network(2), network(1), torch.zeros(0), [2], Settings())
+    with environments("ocean/continuous") as vec:
+        vec.reset()
+        with pytest.raises(KernelError, match="the policy chooses 0 numbers, and an action of these environ"):
+            vec.rollout(2, policy=options)
     with environments("classic/cartpole", backend_kwargs={"checked": True}) as vec:
         vec.reset()
         with pytest.raises(KernelError, match='the fused learner plays on the host only: device="host", without "chec'):
             vec.rollout(2, policy=learner.fused)
+
+
+def network(num_outputs: int) -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, num_outputs))
 
 
 def scaled(numbers: np.ndarray) -> np.ndarray:
