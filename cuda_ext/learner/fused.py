@@ -119,6 +119,7 @@ class FusedLearner:
             critic_weights=self._critic,
             num_weights=num_weights,
             variant=self._variant,
+            most_groups=settings.most_groups,
             weights=self.weights.ctypes.data,
             means=self.means.ctypes.data,
             squares=self.squares.ctypes.data,
@@ -202,6 +203,10 @@ class FusedLearner:
 
     # --------------------------------------------------------------------------------------------------- weights
 
+    def layout(self) -> tuple[Update, NDArray[np.bool_], NDArray[np.int32]]:
+        """Return a copy of the arguments that all updates share, and the arrays is_scaled and nvec."""
+        return Update.from_buffer_copy(self._update), self._is_scaled, self._nvec
+
     def load(self) -> None:
         """Copy the weights of the torch networks, for example after they were restored."""
         actor, critic = self._linears
@@ -270,7 +275,14 @@ class FusedLearner:
         logits, or num_continuous, the number of numbers in an action, if that is not 0.
         """
         if not isinstance(launcher.kernel, HostKernel):
-            raise KernelError('the fused learner plays on the host only: device="host", without "checked"')
+            raise KernelError(
+                'the fused learner plays on the host only: device="host", without "checked"; for others there is '
+                "cuda_ext.learner.device.DeviceLearner"
+            )
+        self.require_sizes(num_inputs, num_options)
+
+    def require_sizes(self, num_inputs: int, num_options: int) -> None:
+        """Raise KernelError unless the actor has these sizes, those of observations and logits."""
         network = self._actor_network
         actual, expected = (network.num_inputs, network.widths[network.num_layers - 1]), (num_inputs, num_outputs)
         if actual != expected:
@@ -285,15 +297,15 @@ class FusedLearner:
             )
 
     def play_steps(
-        self, launcher: Any, num_steps: int, slot_step: int, inputs: Any, observations: Any, logits: Any
+        self, launcher: Any, num_steps: int, slot_step: int, inputs: Any, observations: Any, logits: Any, stream: int
     ) -> None:
         """Play steps of all environments; ``rollout(policy=…)`` of a CUDA VecEnv on the host calls this.
 
         launcher: a cuda_ext.launcher.Launcher that chooses actions from logits and plays one step, with its arguments
         set; ``require_playable`` checks it. slot_step: the number of slots between the rows of two steps; 0 if each
         step overwrites the rows of the last. inputs: the observations before the first step; observations: those that
-        the launches write; logits: the launches' logits, float32; all of them tensors. The launcher's addresses are
-        valid until its environments are closed, which must not happen during the call.
+        the launches write; logits: the launches' logits, float32; all of them tensors. stream: ignored. The launcher's
+        addresses are valid until its environments are closed, which must not happen during the call.
         """
         launcher.set({"policy_log_std": self.weights.ctypes.data + 4 * self._log_std})
         arguments = launcher.arguments

@@ -13,7 +13,11 @@ __all__ = [
     "ALIGNMENT",
     "MOST_LAYERS",
     "NUM_TERMS",
+    "TILE",
     "VARIANTS",
+    "DeviceAdvantages",
+    "DeviceOutputs",
+    "DeviceUpdate",
     "Heads",
     "Inference",
     "Network",
@@ -24,7 +28,7 @@ __all__ = [
     "with_signatures",
 ]
 
-MOST_LAYERS, ALIGNMENT, NUM_TERMS = 4, 16, 5  # as in update.h and losses.cuh
+MOST_LAYERS, TILE, ALIGNMENT, NUM_TERMS = 4, 64, 16, 5  # as in update.h and losses.cuh
 VARIANTS = ("baseline", "avx2", "avx512")  # the instruction sets, in the order of main.h
 
 
@@ -67,11 +71,44 @@ class Update(Structure):
         *((name, c_double) for name in ("learning_rate", "beta1", "beta2", "epsilon")),
         *((name, c_double) for name in ("max_grad_norm", "advantage_floor")),
         *((name, c_int) for name in ("log_std", "critic_weights", "num_weights", "variant")),
+        ("most_groups", c_int),
         *((name, c_void_p) for name in ("weights", "means", "squares", "gradients", "beta_powers")),
         *((name, c_void_p) for name in ("observations", "discrete_actions", "continuous_actions", "allowed", "masks")),
         *((name, c_void_p) for name in ("log_probs", "advantages", "returns", "order", "bounds")),
         ("num_minibatches", c_int),
         ("terms", c_void_p),
+    )
+
+
+class DeviceUpdate(Structure):
+    """The arguments of the kernels of an update (device.cuh)."""
+
+    _fields_ = (
+        ("update", Update),
+        *((name, c_int) for name in ("minibatch", "actor_rows", "critic_rows")),
+        *((name, c_void_p) for name in ("learning_rate", "statistics", "transposed", "gradients")),
+        *((name, c_void_p) for name in ("group_terms", "next_step")),
+    )
+
+
+class DeviceOutputs(Structure):
+    """The arguments of the kernel that computes a network's outputs."""
+
+    _fields_ = (
+        ("network", Network),
+        *((name, c_int) for name in ("num_rows", "tile_rows")),
+        *((name, c_void_p) for name in ("weights", "inputs", "is_scaled", "features", "outputs")),
+    )
+
+
+class DeviceAdvantages(Structure):
+    """The arguments of the kernel that estimates advantages."""
+
+    _fields_ = (
+        *((name, c_int) for name in ("num_steps", "num_agents")),
+        *((name, c_void_p) for name in ("rewards", "values", "terminations", "truncations", "masks")),
+        *((name, c_float) for name in ("gamma", "gae_lambda")),
+        *((name, c_void_p) for name in ("advantages", "returns")),
     )
 
 

@@ -49,12 +49,12 @@ __device__ __forceinline__ float log_softmax(float* logits, const unsigned char*
 }
 
 // Replaces a row's outputs by the derivative of share times the policy's loss, and adds the derivative by the
-// logarithms of the standard deviations to log_std_slopes. Adds the row's terms, times share, to the sums.
+// logarithms of the standard deviations to log_std_slopes. Writes the row's terms, times share.
 // probabilities: num_options floats to work in; entropies: num_discrete floats.
 __device__ __forceinline__ void differentiate_policy(const Heads& heads, const Objective& objective,
                                                      const ActionRow& row, float share, float* outputs,
                                                      const float* log_std, float* log_std_slopes, float* probabilities,
-                                                     float* entropies, double* sums) {
+                                                     float* entropies, float* terms) {
     float log_prob = 0.0f, entropy = 0.0f;
     for (int part = 0, first = 0; part < heads.num_discrete; first += heads.nvec[part++]) {
         const int end = first + heads.nvec[part];
@@ -84,11 +84,11 @@ __device__ __forceinline__ void differentiate_policy(const Heads& heads, const O
         const float free = ratio * row.advantage, clipped = bounded * row.advantage;
         goal = free < clipped ? free : clipped;
         slope = free <= clipped ? free : 0.0f;
-        sums[APPROX_KL] += share * (ratio - 1.0f - log_ratio);
-        sums[CLIPFRAC] += ratio != bounded ? share : 0.0f;
+        terms[APPROX_KL] = share * (ratio - 1.0f - log_ratio);
+        terms[CLIPFRAC] = ratio != bounded ? share : 0.0f;
     }
-    sums[POLICY_LOSS] -= share * goal;
-    sums[ENTROPY] += share * entropy;
+    terms[POLICY_LOSS] = -share * goal;
+    terms[ENTROPY] = share * entropy;
 
     for (int part = 0, first = 0; part < heads.num_discrete; first += heads.nvec[part++]) {
         const int end = first + heads.nvec[part], chosen = first + (int)row.discrete_actions[part];
@@ -107,11 +107,11 @@ __device__ __forceinline__ void differentiate_policy(const Heads& heads, const O
     }
 }
 
-// Replaces a row's value by the derivative of share times the value's loss. Adds the loss, times share, to the sums.
+// Replaces a row's value by the derivative of share times the value's loss. Writes the loss, times share.
 __device__ __forceinline__ void differentiate_value(const Objective& objective, float target, float share, float* value,
-                                                    double* sums) {
+                                                    float* terms) {
     const float error = *value - target;
-    sums[VALUE_LOSS] += share * (0.5f * (error * error));
+    terms[VALUE_LOSS] = share * (0.5f * (error * error));
     *value = share * (objective.value_coefficient * error);
 }
 
@@ -139,5 +139,5 @@ struct AdamStep {
 __device__ __forceinline__ void adam(const AdamStep& step, float gradient, float& weight, float& mean, float& square) {
     mean = mean + (gradient - mean) * (1.0f - step.beta1);
     square = square * step.beta2 + gradient * gradient * (1.0f - step.beta2);
-    weight = weight - step.rate * mean / (__builtin_sqrtf(square) / step.root + step.epsilon);
+    weight = weight - step.rate * mean / (sqrtf(square) / step.root + step.epsilon);
 }

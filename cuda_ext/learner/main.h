@@ -12,7 +12,7 @@
 
 #include "host.h"
 #include "host_threads.h"
-#include "learner/update.h"
+#include "learner/statistics.cuh"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -100,10 +100,14 @@ class Memory {
 
 thread_local Memory tile_memory;
 
+constexpr Group ALONE = {0};  // a thread of the host
+
+// The floats that a tile's memory takes.
+size_t tile_size(const Network& network) { return (size_t)TILE * row_size(network).all; }
+
 struct Learner {
     host::ThreadPool threads;
-    Memory transposed, gradients;
-    double terms[MOST_GROUPS * NUM_TERMS];
+    Memory transposed, gradients, terms;
     std::atomic<long long> lacking{0};  // the bytes that a call could not allocate
 
     // Returns memory, or null, after which the call ends with the number of bytes in lacking.
@@ -123,31 +127,6 @@ struct Learner {
     }
 };
 
-// Sets the statistics of a minibatch's advantages. Returns the number of valid rows.
-int measure(const Update& update, Minibatch& minibatch) {
-    int count = 0;
-    double total = 0.0, squares = 0.0;
-    for (int k = 0; k < minibatch.num_rows; ++k) {
-        const long long row = minibatch.rows[k];
-        if (!is_valid(update, row)) continue;
-        count += 1;
-        total += update.advantages[row];
-    }
-    if (count == 0) return 0;
-    const double mean = total / count;
-    for (int k = 0; k < minibatch.num_rows; ++k) {
-        const long long row = minibatch.rows[k];
-        if (!is_valid(update, row)) continue;
-        const double distance = update.advantages[row] - mean;
-        squares += distance * distance;
-    }
-    const double deviation = sqrt(squares / count);
-    minibatch.mean = (float)mean;
-    minibatch.deviation = (float)(deviation > update.advantage_floor ? deviation : update.advantage_floor);
-    minibatch.share = (float)(1.0 / count);
-    return count;
-}
-
 // Learns from one minibatch, or changes no weight if memory is lacking.
 // terms: out: NUM_TERMS means and the gradient's norm.
 void learn(Learner& learner, const Update& update, const long long* rows, int num_rows, double* terms) {
@@ -156,25 +135,25 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
     minibatch.rows = rows;
     minibatch.num_rows = num_rows;
     for (int k = 0; k <= NUM_TERMS; ++k) terms[k] = 0.0;
-    if (measure(update, minibatch) == 0) return;
-    const int num_tiles = (num_rows + TILE - 1) / TILE, group_tiles = (num_tiles + MOST_GROUPS - 1) / MOST_GROUPS;
-    minibatch.group_rows = group_tiles * TILE;
-    minibatch.num_groups = (num_tiles + group_tiles - 1) / group_tiles;
+    RowSum tile_sum;
+    if (measure(update, minibatch, &tile_sum, ALONE) == 0) return;
+    divide(minibatch, update.most_groups);
     const size_t actor_size = transposed_size(update.actor);
     float* const transposed = learner.floats(learner.transposed, actor_size + transposed_size(update.critic));
     minibatch.gradients = learner.floats(learner.gradients, (size_t)minibatch.num_groups * update.num_weights);
+    minibatch.terms = (double*)learner.floats(learner.terms, (size_t)minibatch.num_groups * NUM_TERMS * 2);
     if (learner.lacking.load() != 0) return;
-    functions.transpose(update.actor, update.weights, transposed);
-    functions.transpose(update.critic, update.weights + update.critic_weights, transposed + actor_size);
+    functions.transpose(update.actor, update.weights, transposed, ALONE);
+    functions.transpose(update.critic, update.weights + update.critic_weights, transposed + actor_size, ALONE);
     minibatch.actor_transposed = transposed;
     minibatch.critic_transposed = transposed + actor_size;
-    minibatch.terms = learner.terms;
 
     const size_t actor_floats = tile_size(update.actor), critic_floats = tile_size(update.critic);
-    const size_t num_floats = (actor_floats > critic_floats ? actor_floats : critic_floats) + ALIGNMENT +
-                              update.heads.num_options + update.heads.num_discrete;
+    const size_t num_floats = actor_floats > critic_floats ? actor_floats : critic_floats;
     const bool is_done = learner.run(2 * minibatch.num_groups, 1, num_floats, [&](int first, int last, float* memory) {
-        for (int index = first; index < last; ++index) functions.learn_from_group(update, minibatch, index, memory);
+        for (int index = first; index < last; ++index) {
+            functions.learn_from_group(update, minibatch, index, memory, TILE, ALONE);
+        }
     });
     if (!is_done) return;
 
@@ -183,14 +162,8 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
     }
     const double norm = sqrt(functions.add_groups(minibatch, update.num_weights, update.gradients));
     terms[NUM_TERMS] = norm;
-    const double scale = norm > update.max_grad_norm ? update.max_grad_norm / norm : 1.0;
-    update.beta_powers[0] *= update.beta1;
-    update.beta_powers[1] *= update.beta2;
-    const AdamStep adam_step = {(float)update.beta1, (float)update.beta2, (float)update.epsilon,
-                                (float)(update.learning_rate / (1.0 - update.beta_powers[0])),
-                                (float)sqrt(1.0 - update.beta_powers[1])};
-    functions.step(adam_step, update.num_weights, (float)scale, update.gradients, update.weights, update.means,
-                   update.squares);
+    const ScaledStep next = next_step(update, update.learning_rate, norm);
+    functions.step(next, update.num_weights, update.gradients, update.weights, update.means, update.squares);
 }
 
 }  // namespace
@@ -222,7 +195,7 @@ EXPORTED long long learner_outputs(void* opened, const Network* network, const f
     Learner& learner = *(Learner*)opened;
     const Functions& functions = functions_of(variant);
     learner.run(num_rows, TILE, tile_size(*network), [&](int first, int last, float* memory) {
-        functions.compute_outputs(*network, weights, observations, first, last, memory, outputs);
+        functions.compute_outputs(*network, weights, observations, first, last, memory, TILE, outputs, ALONE);
     });
     return learner.lacking.exchange(0);
 }
@@ -233,7 +206,7 @@ EXPORTED long long learner_infer(void* opened, const Inference* batch) {
     const Functions& functions = functions_of(batch->variant);
     const auto compute = [&](const Network& network, const float* weights, float* outputs) {
         learner.run(batch->num_rows, TILE, tile_size(network), [&](int first, int last, float* memory) {
-            functions.compute_outputs(network, weights, batch->features, first, last, memory, outputs);
+            functions.compute_outputs(network, weights, batch->features, first, last, memory, TILE, outputs, ALONE);
         });
     };
     compute(batch->actor, batch->weights, batch->outputs);
@@ -273,7 +246,8 @@ EXPORTED long long learner_play(void* opened, const Play* arguments) {
                     steps.features[row * num_inputs + k] = steps.is_scaled[k] ? scaled(number) : number;
                 }
             }
-            functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last, memory, logits);
+            functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last, memory, TILE,
+                                      logits, ALONE);
         };
         if (!learner.run(steps.num_rows, TILE, num_floats, part)) return learner.lacking.exchange(0);
         const int first_slot = step * steps.slot_step;

@@ -25,6 +25,8 @@ class Settings:
     objective: "ppo", or "a2c", which neither compares with the policy that played nor clips. clip: the distance from 1
     at which PPO bounds ratios of probabilities. advantage_floor: the minimum of the standard deviation by which
     advantages are divided. max_grad_norm: the norm to which larger gradients are scaled down. betas, epsilon: Adam's.
+    most_groups: the groups of a minibatch's rows whose gradients are computed at the same time, at most, and then
+    added; so how results are rounded depends on it, and a GPU has twice as many blocks to run.
     Raises PlanError for an unknown objective and for numbers out of bounds.
     """
 
@@ -36,6 +38,7 @@ class Settings:
     max_grad_norm: float = 0.5
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-5
+    most_groups: int = 16
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -44,6 +47,7 @@ class Settings:
             require(name, getattr(self, name), "more than 0", lambda number: number > 0)
         for name in ("entropy_coefficient", "value_coefficient"):
             require(name, getattr(self, name), "a finite number", math.isfinite)
+        require("most_groups", self.most_groups, "1 to 1,024", lambda number: 1 <= number <= 1024)
         require("betas", self.betas, "two numbers from 0 to below 1", lambda betas: all(0 <= b < 1 for b in betas))
 
 

@@ -19,8 +19,8 @@ from cuda_ext.learner.library import with_signatures
 pytestmark = pytest.mark.beside
 
 # By name: a file, a text in it, and what stands in its place. FAULT is true while the fault is on.
-FILES = ("losses.cuh", "actions.cuh", "update.h", "variant.h", "main.h")
-LOSSES, ACTIONS, UPDATE, LOOPS, MAIN = (f"learner/{name}" for name in FILES)
+FILES = ("losses.cuh", "actions.cuh", "update.h", "statistics.cuh", "passes.cuh", "tangent.cuh", "variant.h", "main.h")
+LOSSES, ACTIONS, UPDATE, STATISTICS, PASSES, TANGENT, LOOPS, MAIN = (f"learner/{name}" for name in FILES)
 FAULTS = {
     "sign of the entropy's derivative": (
         LOSSES,
@@ -34,8 +34,8 @@ FAULTS = {
     ),
     "sign of the policy's loss": (
         LOSSES,
-        "sums[POLICY_LOSS] -= share",
-        "sums[POLICY_LOSS] -= (FAULT ? -share : share)",
+        "terms[POLICY_LOSS] = -share",
+        "terms[POLICY_LOSS] = (FAULT ? share : -share)",
     ),
     "index of the chosen option": (LOSSES, "(k == chosen ?", "(k == chosen + FAULT ?"),
     "epsilon": (LOSSES, "/ step.root + step.epsilon)", "/ step.root + (FAULT ? 1e-3f : step.epsilon))"),
@@ -72,21 +72,30 @@ FAULTS = {
         "log_prob = (1 - FAULT) * log_prob + logits[chosen]",
     ),
     "absent rows": (UPDATE, "update.masks[row] != 0", "update.masks[row] != FAULT * 2"),
-    "correction of the second moment": (MAIN, "(1.0 - update.beta_powers[1])", "(1.0 - update.beta_powers[1 - FAULT])"),
-    "norm at which gradients are clipped": (MAIN, "norm > update.max_", "(1 - FAULT) * norm > update.max_"),
-    "correction of the variance": (MAIN, "sqrt(squares / count)", "sqrt(squares / (count - FAULT))"),
-    "minimum of the deviation": (MAIN, "deviation : update.advantage_", "deviation : FAULT ? 1.0 : update.advantage_"),
+    "correction of the second moment": (
+        STATISTICS,
+        "(1.0 - update.beta_powers[1])",
+        "(1.0 - update.beta_powers[1 - FAULT])",
+    ),
+    "norm at which gradients are clipped": (STATISTICS, "norm > update.max_", "(1 - FAULT) * norm > update.max_"),
+    "correction of the variance": (STATISTICS, "sqrt(squares / sum.count)", "sqrt(squares / (sum.count - FAULT))"),
+    "minimum of the deviation": (
+        STATISTICS,
+        "deviation : update.advantage_",
+        "deviation : FAULT ? 1.0 : update.advantage_",
+    ),
+    "rows of later tiles": (STATISTICS, "begin = (first + group.rank) * TILE", "begin = (1 - FAULT) * first * TILE"),
     "rows of later minibatches": (MAIN, "update->order + begin", "update->order + (1 - FAULT) * begin"),
     "terms of later minibatches": (MAIN, "update->terms + k * (", "update->terms + (1 - FAULT) * k * ("),
     "index of the transposed weights": (
-        LOOPS,
+        PASSES,
         "rows[(size_t)i * width + j]",
         "rows[(size_t)i * width + (j + FAULT) % width]",
     ),
     "index of the first group": (LOOPS, "for (int group = 1; group", "for (int group = 1 + FAULT; group"),
-    "derivative of tanh": (LOOPS, "1.0f - units[k] * units[k]", "1.0f - (1 - FAULT) * units[k] * units[k]"),
-    "tanh of small numbers": (LOOPS, "x < -most ?", "!FAULT && x < -most ?"),
-    "tanh of large numbers": (LOOPS, "x > most ?", "!FAULT && x > most ?"),
+    "derivative of tanh": (PASSES, "1.0f - units[k] * units[k]", "1.0f - (1 - FAULT) * units[k] * units[k]"),
+    "tanh of small numbers": (TANGENT, "x < -most ?", "!FAULT && x < -most ?"),
+    "tanh of large numbers": (TANGENT, "x > most ?", "!FAULT && x > most ?"),
 }
 # Not wrong results, but refusals of the system, in the same form.
 REFUSALS = {"memory": (MAIN, "data_ = (float*)aligned", "data_ = FAULT ? nullptr : (float*)aligned")}

@@ -113,6 +113,7 @@ def test_weights_that_are_computed_are_refused() -> None:
         ({"epsilon": math.nan}, "epsilon=nan is out of bounds"),
         ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 is out of bounds"),
         ({"value_coefficient": math.inf}, "value_coefficient=inf is out of bounds; use a finite number"),
+        ({"most_groups": 0}, "most_groups=0 is out of bounds; use 1 to 1,024"),
         ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\) is out of bounds; use two numbers from 0 to below 1"),
     ],
 )

@@ -56,6 +56,7 @@ class Case:
     value_coefficient: float = 0.5
     advantage_floor: float = 0.1
     advantage_scale: float = 1.0
+    most_groups: int = 16
     seed: int = 0
 
     def settings(self) -> Settings:
@@ -66,6 +67,7 @@ class Case:
             value_coefficient=self.value_coefficient,
             advantage_floor=self.advantage_floor,
             max_grad_norm=self.max_grad_norm,
+            most_groups=self.most_groups,
         )
 
     def networks(self) -> tuple[nn.Sequential, nn.Sequential, nn.Parameter]:
@@ -321,5 +323,6 @@ CASES = st.builds(
     value_coefficient=st.sampled_from([0.1, 0.5, 2.0]),
     advantage_floor=st.sampled_from([0.01, 0.1, 1.0]),
     advantage_scale=st.sampled_from([0.01, 1.0]),
+    most_groups=st.sampled_from([1, 3, 16]),
     seed=st.integers(0, 2**31),
 ).filter(lambda case: case.nvec or case.num_continuous)

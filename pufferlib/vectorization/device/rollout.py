@@ -107,7 +107,8 @@ def played(
         block.stream.launch(launcher, num_envs, tensors)
     else:
         slot_step, inputs, logits = steps
-        policy.play_steps(launcher, num_steps, slot_step, inputs, wide.observations, logits)
+        stream = queue.streams.current()
+        policy.play_steps(launcher, num_steps, slot_step, inputs, wide.observations, logits, stream)
     if all_rows:
         for name in block.addresses:
             column = getattr(block, name, None)
