@@ -11,18 +11,27 @@ import hashlib
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cuda_ext.functions import Shape, cache_folder, check_source, explained
 from cuda_ext.schema import KernelEnv
-from cuda_ext.sources import entry, for_device
+from cuda_ext.sources import LEARNER_KERNELS, entry, for_device, for_learner_device
 from pufferlib.errors import KernelError, MissingExtra
 from pufferlib.util.files import written_whole
 
-__all__ = ["Cubin", "architecture_of", "architectures", "compiled", "cubin_file", "version"]
+__all__ = [
+    "Cubin",
+    "architecture_of",
+    "architectures",
+    "compiled",
+    "compiled_learner",
+    "cubin_file",
+    "learner_cubin_file",
+    "version",
+]
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")  # rounds as the reference does
 TOOLKITS = ("CUDA_PATH", "CUDA_HOME")  # environment variables
@@ -41,6 +50,29 @@ class Cubin:
     stack_nbytes: int  # per thread, for arrays that are not in registers
     spilled_nbytes: int  # per thread, written to memory because registers ran out
 
+    @classmethod
+    def of(cls, code: bytes, log: str, name: str) -> Cubin:
+        """Return the resources of one of a program's kernels. log: NVRTC's.
+
+        Raises KernelError if the log does not have the number of registers.
+        """
+        sections = log.split("Compiling entry function ")
+        section = next((section for section in sections if section.startswith(f"'{name}'")), log)
+
+        def amount(pattern: str) -> int:
+            match = re.search(pattern, section)
+            return int(match[1]) if match else 0
+
+        if "registers" not in section:
+            raise KernelError(f"NVRTC does not say how many registers {name} uses:\n{log}")
+        return cls(
+            code,
+            amount(r"Used (\d+) registers"),
+            amount(r"(\d+) bytes smem"),
+            amount(r"(\d+) bytes stack frame"),
+            amount(r"(\d+) bytes spill stores"),
+        )
+
 
 def compiled(
     kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str = "sm_90"
@@ -54,21 +86,16 @@ def compiled(
     _require_tensor_cores(kernel, shape, architecture)
     name = entry(kernel)
     source = for_device(kernel, name, constants, shape.macros)
-    code, log = _compile(kernel, source, _options(architecture))
+    return Cubin.of(*_compile(kernel, source, _options(architecture)), name)
 
-    def amount(pattern: str) -> int:
-        match = re.search(pattern, log)
-        return int(match[1]) if match else 0
 
-    if "registers" not in log:
-        raise KernelError(f"NVRTC does not say how many registers {name} uses:\n{log}")
-    return Cubin(
-        code,
-        amount(r"Used (\d+) registers"),
-        amount(r"(\d+) bytes smem"),
-        amount(r"(\d+) bytes stack frame"),
-        amount(r"(\d+) bytes spill stores"),
-    )
+def compiled_learner(architecture: str = "sm_90") -> dict[str, Cubin]:
+    """Compile the learner's kernels; return for each its resources, and the machine code of all.
+
+    Raises the errors of ``compiled``.
+    """
+    code, log = _compile(None, for_learner_device(), _options(architecture))
+    return {name: Cubin.of(code, log, name) for name in LEARNER_KERNELS}
 
 
 def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float], architecture: str) -> Path:
@@ -79,22 +106,34 @@ def cubin_file(kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | fl
     check_source(kernel)
     _require_tensor_cores(kernel, shape, architecture)
     source = for_device(kernel, entry(kernel), constants, shape.macros)
+    return _cached(entry(kernel), source, architecture, lambda: compiled(kernel, shape, constants, architecture).code)
+
+
+def learner_cubin_file(architecture: str) -> Path:
+    """Return the path of the learner's machine code in the cache folder, as ``cubin_file`` does."""
+    return _cached(
+        "learner", for_learner_device(), architecture, lambda: compiled_learner(architecture)["learner_step"].code
+    )
+
+
+def _cached(name: str, source: str, architecture: str, compiled_code: Callable[[], bytes]) -> Path:
+    """Return the path of a program's machine code in the cache folder, compiling the program first if necessary."""
     inputs = "\0".join([source, *_options(architecture), *map(str, version())])
     digest = hashlib.sha256(inputs.encode()).hexdigest()[:32]
-    path = cache_folder() / f"{entry(kernel)}-{architecture}-{digest}.cubin"
+    path = cache_folder() / f"{name}-{architecture}-{digest}.cubin"
     if not path.exists():
-        cubin = compiled(kernel, shape, constants, architecture)
+        code = compiled_code()
         with written_whole(path) as part:
-            part.write_bytes(cubin.code)
+            part.write_bytes(code)
     return path
 
 
-def architecture_of(kernel: KernelEnv, capability: str) -> str:
+def architecture_of(subject: str, capability: str) -> str:
     """Return the newest architecture, such as "sm_90", that NVRTC supports and a device can run.
 
-    capability: the device's compute capability, such as "90". A device runs code for architectures of its own
-    generation that are not newer than itself. Raises KernelError if NVRTC supports none of them, MissingExtra if NVRTC
-    is not installed.
+    subject: what is to be compiled, for the error message. capability: the device's compute capability, such as "90".
+    A device runs code for architectures of its own generation that are not newer than itself. Raises KernelError if
+    NVRTC supports none of them, MissingExtra if NVRTC is not installed.
     """
     device, available = int(capability), architectures()
     matches = (number for number in available if number // 10 == device // 10 and number <= device)
@@ -102,7 +141,7 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
     if newest is None:
         major, minor = version()
         raise KernelError(
-            f'"{kernel.name}": NVRTC {major}.{minor} compiles for sm_{min(available)} to sm_{max(available)}, and the '
+            f"{subject}: NVRTC {major}.{minor} compiles for sm_{min(available)} to sm_{max(available)}, and the "
             f"device is an sm_{device}; install a version of nvidia-cuda-nvrtc that knows it"
         )
     return f"sm_{newest}"
@@ -171,7 +210,7 @@ def _library() -> ctypes.CDLL:
     raise MissingExtra("compiling for a GPU needs NVRTC: pip install nvidia-cuda-nvrtc")
 
 
-def _compile(kernel: KernelEnv, source: str, options: Sequence[str]) -> tuple[bytes, str]:
+def _compile(kernel: KernelEnv | None, source: str, options: Sequence[str]) -> tuple[bytes, str]:
     library, program, size = _library(), ctypes.c_void_p(), ctypes.c_size_t()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
     try:
@@ -185,7 +224,9 @@ def _compile(kernel: KernelEnv, source: str, options: Sequence[str]) -> tuple[by
             header = NO_HEADER.search(message)
             if header is not None:
                 message = f"{header[1]}: CUDA's own headers come with pip install nvidia-cuda-runtime\n{message}"
-            raise KernelError(explained(kernel, message))
+            raise KernelError(
+                explained(kernel, message) if kernel else f"the fused learner does not compile:\n{message}"
+            )
         library.nvrtcGetCUBINSize(program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         library.nvrtcGetCUBIN(program, code)

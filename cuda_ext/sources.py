@@ -17,19 +17,30 @@ __all__ = [
     "CHECK_FLAGS",
     "FOLDER",
     "HOST_FLAGS",
+    "LEARNER_KERNELS",
     "digest",
     "entry",
     "for_checks",
     "for_device",
     "for_host",
     "for_learner",
+    "for_learner_checks",
+    "for_learner_device",
     "learner_digest",
     "stems",
 ]
 
 FOLDER = Path(__file__).parent
+SHARED_WITH_LEARNER = ("exponentials.cuh", "group.cuh", "host.h", "host_threads.h", "layers.cuh", "on_chip.cuh")
 LANES = 256  # environments that the host plays side by side; their state should fit the nearest cache
-INCLUDE = re.compile(r'#include "([\w.]+)"')
+INCLUDE = re.compile(r'#include "([\w./]+)"')
+# The learner's kernels (learner/device.cuh) and the structures that they take.
+LEARNER_KERNELS = {
+    **dict.fromkeys(("learner_statistics", "learner_transpose", "learner_gradients"), "DeviceUpdate"),
+    **dict.fromkeys(("learner_sum", "learner_norm", "learner_step"), "DeviceUpdate"),
+    "learner_outputs": "DeviceOutputs",
+    "learner_advantages": "DeviceAdvantages",
+}
 # No fused multiply-adds: host, device and NumPy must round alike.
 # No code reads the floating-point exception flags, so a compiler may compute what a branch would skip. Indices do not
 # wrap, unlike in Python's own flags for extensions, or no loop would be vectorized.
@@ -126,10 +137,33 @@ def for_learner() -> str:
     return f'#define DIGEST "{learner_digest()}"\n#include "learner/main.h"\n'
 
 
+def for_learner_checks(*, threads: bool = False) -> str:
+    """Return a C++ program that runs the learner's kernels for devices on the host.
+
+    It exports ``const char* <kernel>_check(const Arguments*, unsigned num_blocks, unsigned seed)`` for each of
+    LEARNER_KERNELS, where Arguments is its structure; otherwise as ``for_checks``.
+    """
+    mode = "HOST_THREADS" if threads else "HOST_FIBRES"
+    lines = [f"#define {mode}", '#include "host.h"', '#include "learner/device.cuh"']
+    for name, structure in LEARNER_KERNELS.items():
+        lines += [
+            f'extern "C" __attribute__((visibility("default"))) const char* {name}_check(',
+            f"    const {structure}* arguments, unsigned num_blocks, unsigned seed) {{",
+            f"    return host::launch(num_blocks, GROUP_SIZE, seed, [arguments] {{ {name}(*arguments); }});",
+            "}",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def for_learner_device() -> str:
+    """Return the CUDA program of the learner's kernels, with the headers of FOLDER inlined."""
+    return _inlined(FOLDER / "learner" / "device.cuh", set()) + "\n"
+
+
 def learner_digest(*more: str) -> str:
     """Return a digest of everything that the learner is compiled from: files, flags, and the texts in ``more``."""
     files = [*(FOLDER / "learner").glob("*.h"), *(FOLDER / "learner").glob("*.cuh")]
-    files += [FOLDER / name for name in ("exponentials.cuh", "host.h", "host_threads.h", "layers.cuh")]
+    files += [FOLDER / name for name in SHARED_WITH_LEARNER]
     texts = [*HOST_FLAGS, *more, *(file.read_text() for file in sorted(files))]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 

@@ -311,8 +311,9 @@ class CUDA(VecEnv):
         actions: a table (num_steps, rows, …); by default, uniform random actions from the environments' generators. The
             action of a step that starts an episode (next_step) is ignored.
         policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
-            or, on the host, a cuda_ext.learner.fused.FusedLearner. The result is then a Rollout, which also holds the
-            policy's choices. greedy: whether the policy chooses the likeliest action.
+            or, on the host, a cuda_ext.learner.fused.FusedLearner; or, on its device, a
+            cuda_ext.learner.device.DeviceLearner. The result is then a Rollout, which also holds the policy's choices.
+            greedy: whether the policy chooses the likeliest action.
         keep: True returns the rows of all steps, which stay valid forever, without infos; read ``terminations`` and
             ``truncations`` instead. False returns only the rows of the last step, (rows, …), which are valid as long as
             a batch is. Without a table of actions, the launch then writes no other rows.
