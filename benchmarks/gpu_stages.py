@@ -48,8 +48,19 @@ PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pett
 TESTS = tuple(
     str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
-        *("every_kernel", "gpu", "device_kernel", "device_streams", "device_policies", "device_episodes"),
-        *("device_actions", "cuda_graphs", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
+        *("every_kernel", "gpu", "device_kernel", "learner_device", "device_streams", "device_policies"),
+        *(
+            "device_episodes",
+            "device_actions",
+            "cuda_graphs",
+            "ppo_cuda",
+            "ppo_fused",
+            "cartpole",
+            "cells",
+            "kernels",
+            "cuda_calls",
+            "kernel_example",
+        ),
         *("planner", "tensors", "tag_continuous", "same_program", "crowds"),
     )
 )

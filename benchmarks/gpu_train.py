@@ -10,7 +10,8 @@ of a rollout alone (with actions that are ready), and the update. Inference is t
 environments. On a GPU each part is a CUDA graph timed by events, on the host it is timed by clocks. Parts take turns;
 the figures are medians of repeats, with the least and the greatest. Two more figures are the share of an iteration in
 which the host launches, and the bytes that cross the bus per step, by our counter and, on a GPU, by the memory copies
-that torch.profiler sees.
+that torch.profiler sees. After each case, iterations of cleanrl_demo.ppo_fused are timed as a whole, with the same
+rollouts and as many minibatches.
 
 Then 12 agents learn continuous Tag with one network for all: on the device, over our pool on the CPU
 (cleanrl_demo.ppo), and in a loop that steps one environment after another, like Gymnasium's SyncVectorEnv (the same
@@ -43,10 +44,12 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
+from benchmarks.gpu_fused import fused_figure
 from benchmarks.lines import append, table_text
 from benchmarks.ratios import MedianRange
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
+from pufferlib.errors import KernelError
 from pufferlib.training.cuda_graphs import GraphedIteration, on_own_stream
 from pufferlib.training.plot import SECONDS_TAG, Curve, NoScalar, read
 from pufferlib.training.results import RETURN_OF
@@ -373,6 +376,7 @@ def main() -> None:
     load, start_s = os.getloadavg()[0], time.perf_counter()
     deadline_s = start_s + (options.limit or math.inf)
     figures: list[dict[str, Any]] = []
+    by_fused: list[dict[str, Any]] = []
     runs: list[dict[str, Any]] = []
     left_out = []
     append(options.lines, of="device", **device_facts(device))
@@ -382,13 +386,18 @@ def main() -> None:
                 left_out.append(f"{case.text}, for want of time")
                 continue
             figure = asdict(measured(case, options.device, settings))
+            print(f"{case.text:32} {figure['median']:,.3g} env-steps/s", flush=True)
+            append(options.lines, of="training", **figure)
+            figures.append(figure)
+            figure = fused_figure(case, options.device, ROLLOUT_LENGTH, settings)
+            print(f"{case.text:32} {figure['median']:,.3g} env-steps/s by ppo_fused", flush=True)
+            append(options.lines, of="training by ppo_fused", **figure)
+            by_fused.append(figure)
         except torch.OutOfMemoryError:
             left_out.append(f"{case.text}, for want of memory")
             torch.cuda.empty_cache()
-            continue
-        print(f"{case.text:32} {figure['median']:,.3g} env-steps/s", flush=True)
-        append(options.lines, of="training", **figure)
-        figures.append(figure)
+        except KernelError as error:
+            left_out.append(f"{case.text} by ppo_fused: {error}")
     lacking = [package for package in FOR_LEARNING if importlib.util.find_spec(package) is None]
     if lacking:
         left_out.append(f"learning, for want of {', '.join(lacking)}")
@@ -410,6 +419,7 @@ def main() -> None:
         "load": [load, os.getloadavg()[0]],
         "seconds": round(time.perf_counter() - start_s, 1),
         "figures": figures,
+        "by_fused": by_fused,
         "left_out": left_out,
         "runs": runs,
         "reached": reached(runs),

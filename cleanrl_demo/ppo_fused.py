@@ -6,6 +6,8 @@
 An iteration plays ``rollout_length`` steps of all environments, estimates advantages, and updates an actor and a critic
 in minibatches. One call of compiled code (cuda_ext/learner) makes all updates of an iteration; torch only initializes
 the networks, shuffles rows and saves the policy. The policy is an ordinary MLP, and its file like any other trainer's.
+On a GPU (``--device cuda``) the iteration is one CUDA graph of kernels from the same source, as in ``ppo_cuda.py``: the
+host reads no value during an iteration, so invalid rows are not left out of minibatches but ignored in them.
 
 A rollout has a row for each step and agent: the observation, the action and the action's outcome. Nothing is learnt
 from a transition whose outcome has its mask unset. After a truncation, the next row has the episode's last observation,
@@ -23,14 +25,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import pufferlib
+from cuda_ext.learner.device import DeviceLearner, DeviceRows
 from cuda_ext.learner.fused import TERMS, Rows
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin
 from pufferlib.training import SCHEDULES, FusedPolicy, Result, RunConfig, Session, main, rate_at, resumed, run
+from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
 from pufferlib.training.minibatches import UNITS
 from pufferlib.training.results import charts_of_stats
+from pufferlib.vectorization.device.episodes import EpisodeSums
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,11 @@ class Config(RunConfig):
     backend: str = "cuda"
     """cuda, which runs kernels"""
     device: str = "host"
-    """host, which runs the kernels and the learner on the CPU"""
+    """host, which runs the kernels and the learner on the CPU; or cuda, cuda:1, which run them on a GPU"""
+    graphs: bool = True
+    """on a GPU, capture iterations in a CUDA graph; otherwise each kernel is launched separately"""
     num_threads: int = 1
-    """number of threads that learn; it does not change any result"""
+    """number of threads that learn on the host; it does not change any result"""
     rollout_length: int = 64
     """steps of each environment between updates"""
     learning_rate: float = 2e-3
@@ -60,6 +68,9 @@ class Config(RunConfig):
     environment's rows"""
     minibatch_units: str = "rows"
     """what is shuffled into minibatches: rows, or environments, all of whose rows are in one minibatch"""
+    gradient_groups: int = 16
+    """groups of a minibatch's rows whose gradients are computed at the same time, at most; how results are rounded
+    depends on it. A GPU needs many, such as 256"""
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
@@ -75,12 +86,12 @@ class Config(RunConfig):
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "num_threads", "rollout_length", "num_epochs")
         self.require("2 or more", lambda value: value >= 2, "minibatch_size")
+        self.require("1 to 1,024", lambda value: 1 <= value <= 1024, "gradient_groups")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
         self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(UNITS), lambda value: value in UNITS, "minibatch_units")
         self.require("cuda", lambda value: value == "cuda", "backend")
-        self.require("host; ppo_cuda learns on a GPU", lambda value: value == "cpu", "device")
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels do not report lives", lambda value: not value, "episodic_life")
@@ -105,14 +116,21 @@ class Learner:
             value_coefficient=config.value_coefficient,
             advantage_floor=config.advantage_floor,
             max_grad_norm=config.max_grad_norm,
+            most_groups=config.gradient_groups,
         )
         self.policy.require_plain_numbers()
         self.fused = self.policy.learner
-        self.generator = torch.Generator().manual_seed(config.seed)
+        self.on_device = None if config.device == "cpu" else DeviceLearner(self.fused, config.device)
+        self.generator = torch.Generator(config.device).manual_seed(config.seed)
         self.num_steps = 0
+
+    def save(self) -> None:
+        """Copy the weights to the torch networks, from the device if they are learnt there."""
+        (self.fused if self.on_device is None else self.on_device).save()
 
     def state(self) -> dict[str, Any]:
         """Return the training state as plain values and tensors."""
+        self.save()
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizer": self.policy.state_dict(),
@@ -124,6 +142,8 @@ class Learner:
         """Restore the state that ``state`` returned."""
         self.actor.policy.load_state_dict(state["weights"])
         self.policy.load_state_dict(state["optimizer"])
+        if self.on_device is not None:
+            self.on_device.load()
         self.generator.set_state(state["generator"])
         self.num_steps = state["num_steps"]
 
@@ -205,8 +225,107 @@ def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str
     return {f"losses/{name}": mean for name, mean in zip(TERMS, means, strict=True)}
 
 
+class DeviceRollout:
+    """The rows of a rollout on a device, as tensors (steps, rows, …). The observations have one step more."""
+
+    def __init__(self, vec: Any, learner: Learner, fused: DeviceLearner, config: Config) -> None:
+        self.vec, self.learner, self.fused, self.config = vec, learner, fused, config
+        self.num_steps, self.num_rows = config.rollout_length, vec.agents_per_batch
+        shape = (self.num_steps + 1, self.num_rows, *vec.single_observation_space.shape)
+        self.observations = torch.zeros(shape, device=fused.device)
+        self.most_steps = self.num_steps * self.num_rows
+
+    def begin(self) -> None:
+        """Store the first observations of newly reset environments."""
+        self.observations[-1] = self.vec.recv().observations
+
+    def minibatches(self) -> list[Tensor]:
+        """Return the rows of an epoch's minibatches, shuffled. Invalid rows are among them."""
+        num_minibatches, generator = max(1, round(self.most_steps / self.config.minibatch_size)), self.learner.generator
+        if self.config.minibatch_units == "rows":
+            order = torch.randperm(self.most_steps, generator=generator, device=self.fused.device)
+            return [*order.tensor_split(num_minibatches)]
+        num_envs = self.vec.num_envs
+        envs = torch.randperm(num_envs, generator=generator, device=self.fused.device)
+        rows = torch.arange(self.most_steps, device=self.fused.device).view(self.num_steps, num_envs, -1)
+        return [rows[:, part].flatten() for part in envs.tensor_split(min(num_minibatches, num_envs))]
+
+    def play_and_update(self) -> tuple[Tensor, ...]:
+        """Play a rollout, train on it for ``num_epochs`` epochs, and return the results, without waiting for them.
+
+        The results are the number of valid steps, the last epoch's mean losses, and sums over the finished episodes.
+        """
+        config, fused = self.config, self.fused
+        self.observations[0] = self.observations[-1]
+        # The rollout begins with the batch's rows, which a graph finds where they were when it was captured.
+        self.vec.batch.observations.copy_(self.observations[0])
+        steps = self.vec.rollout(self.num_steps, policy=fused)
+        self.observations[1:] = steps.observations
+        bound = config.reward_clip
+        rewards = steps.rewards if bound is None else steps.rewards.clamp(-bound, bound)
+        features, values = fused.features_and_values(self.observations.view(-1, *self.observations.shape[2:]))
+        columns = (rewards, values.view(self.num_steps + 1, -1), steps.terminations, steps.truncations, steps.masks)
+        advantages, returns = fused.advantages(*columns, config.gamma, config.gae_lambda)
+        rows = DeviceRows(
+            features[: self.most_steps],
+            steps.actions.view(self.most_steps, -1),
+            features.new_zeros((self.most_steps, 0)),
+            steps.log_probs.flatten(),
+            advantages.flatten(),
+            returns.flatten(),
+            masks=steps.masks.flatten(),
+        )
+        epochs = [self.minibatches() for _ in range(config.num_epochs)]
+        terms = fused.update(rows, [minibatch for epoch in epochs for minibatch in epoch])
+        sums = self.vec.episode_sums(reset=True)
+        episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
+        return steps.masks.sum(), terms[-len(epochs[-1]) :].mean(0), *episodes
+
+
+def learn_on_device(session: Session, learner: Learner, fused: DeviceLearner, config: Config) -> None:
+    """Do what ``learn`` does on a device. An iteration's results are read while the next iteration runs.
+
+    They are read at once if it is time to save newest.pt, or if the stretch of steps may end with this iteration.
+    """
+    with on_own_stream(config.device):
+        rollout = DeviceRollout(session.vec, learner, fused, config)
+        iterate = GraphedIteration(rollout.play_and_update, learner.generator, config)
+        for last_step in session.stretches():
+            rollout.begin()
+            session.report.phase("learning")
+            previous: Reading | None = None
+            known_steps = learner.num_steps  # without the previous iteration's, even if they have been read
+            while learner.num_steps < last_step:
+                lrnow = rate_at(config.schedule, config.learning_rate, known_steps, config.total_steps)
+                fused.learning_rate.fill_(lrnow)
+                reading = Reading(iterate(), [lrnow])
+                if previous is not None:
+                    report_iteration(session, learner, previous)
+                known_steps = learner.num_steps
+                previous, due = reading, session.is_due()
+                if due or learner.num_steps + rollout.most_steps >= last_step:
+                    report_iteration(session, learner, previous)
+                    previous = None
+                if due:
+                    session.save_newest()
+            learner.save()
+
+
+def report_iteration(session: Session, learner: Learner, reading: Reading) -> None:
+    """Wait for the results of an iteration on a device, report them, and add its steps to the learner's."""
+    num_steps, losses, num_episodes, num_ended_steps, scores, returns = reading.values()
+    learner.num_steps += int(num_steps)
+    episodes = EpisodeSums(num_episodes, num_ended_steps, scores, returns, session.vec.agent_names).stats()
+    scalars = {f"losses/{name}": mean for name, mean in zip(TERMS, losses.tolist(), strict=True)}
+    charts = charts_of_stats(episodes) if episodes.num_episodes else {}
+    session.report.update(learner.num_steps, {**scalars, "charts/learning_rate": reading.rates[0], **charts})
+
+
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Alternate between playing and updating until ``total_steps`` transitions have been learnt from."""
+    if learner.on_device is not None:
+        learn_on_device(session, learner, learner.on_device, config)
+        return
     vec: Any = session.vec
     rollout = Rollout(vec, learner, config)
     for last_step in session.stretches():

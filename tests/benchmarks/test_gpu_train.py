@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import Case
+from benchmarks.gpu_fused import fused_figure
 from benchmarks.gpu_plots import plot_training
 from benchmarks.gpu_train import Measured, measured, memcpy_nbytes, reached, split, table
 
@@ -53,6 +54,13 @@ def test_ways_are_compared_when_the_fastest_is_done() -> None:
     assert device["steps"] == [1500.0, 1000.0, 2000.0] and pool["steps"] == [400.0, 200.0, 600.0]
     assert device["tagger"] == [15.0, 10.0, 20.0] and pool["runner"] == [-4.0, -6.0, -2.0]
     assert pool["steps_per_s"] == [200.0, 100.0, 300.0]
+
+
+def test_a_case_of_the_compiled_learner_is_measured() -> None:
+    settings = {"min_steps": 1, "min_s": 0.0, "most_s": 0.1, "repeats": 2}
+    figure = fused_figure(Case("tag/grid", 4, 5), "host", 4, settings)
+    assert 0 < figure["least"] <= figure["median"] <= figure["greatest"] and figure["repeats"] == 2
+    assert (figure["env"], figure["num_envs"], figure["num_agents"]) == ("tag/grid", 4, 5)
 
 
 def test_a_case_is_measured_and_drawn(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import torch
 
 import pufferlib
 from cleanrl_demo import ppo_fused
-from cleanrl_demo.ppo_fused import Config, Learner, Rollout, resume, train, update
+from cleanrl_demo.ppo_fused import Config, DeviceRollout, Learner, Rollout, resume, train, update
+from cuda_ext.learner.device import DeviceLearner
 from cuda_ext.learner.fused import FusedLearner, Settings
 from cuda_ext.references.exponentials import logarithm
 from cuda_ext.references.sampling import sampled_numbers, words_of
@@ -110,6 +111,84 @@ def test_minibatches_of_environments_have_all_rows_of_each(env: str, kwargs: dic
         assert sorted(np.concatenate(minibatches).tolist()) == valid_rows.tolist()
         env_sets = [{*(minibatch % rollout.num_rows // vec.agents_per_env).tolist()} for minibatch in minibatches]
         assert sorted(env for env_set in env_sets for env in env_set) == [*range(settings.num_envs)]
+
+
+@pytest.mark.parametrize("units", ["rows", "environments"])
+def test_an_iteration_on_a_device_learns_what_the_host_does(units: str) -> None:
+    """On fibres. No row is invalid here, so both have the same minibatches."""
+    settings = config(
+        env="tag/grid", num_envs=4, rollout_length=6, minibatch_size=40, minibatch_units=units, num_epochs=2
+    )
+    kwargs = {"grid_length": 99}  # nobody is tagged so soon
+    with environments("tag/grid", 4, env_kwargs=kwargs) as vec, environments("tag/grid", 4, env_kwargs=kwargs) as other:
+        host, fibres = (Learner(vec, Origin(), settings) for _ in range(2))
+        fibres.actor.policy.load_state_dict(host.actor.policy.state_dict())
+        host.fused.load()
+        fibres.fused.load()
+        rollout = Rollout(vec, host, settings)
+        on_device = DeviceLearner(fibres.fused, "cpu")
+        device_rollout = DeviceRollout(other, fibres, on_device, settings)
+        on_device.learning_rate.fill_(1e-2)
+        for part, envs in ((rollout, vec), (device_rollout, other)):
+            envs.async_reset()
+            part.begin()
+        for _ in range(2):
+            rollout.play()
+            assert rollout.masks.all()
+            losses = update(host, rollout, 1e-2)
+            num_steps, means, *_ = device_rollout.play_and_update()
+            assert int(num_steps) == rollout.masks.size
+            np.testing.assert_allclose(means.numpy(), [*losses.values()], rtol=1e-12)  # summed in another order
+            np.testing.assert_array_equal(on_device.weights.numpy(), host.fused.weights)
+
+
+def test_a_device_learns_nothing_from_rows_that_start_episodes() -> None:
+    settings = config(env_kwargs={"max_episode_steps": 5}, num_epochs=1)
+    with environments("classic/cartpole", 8, env_kwargs=settings.env_kwargs) as vec:
+        learner = Learner(vec, Origin(), settings)
+        rollout = DeviceRollout(vec, learner, DeviceLearner(learner.fused, "cpu"), settings)
+        rollout.fused.learning_rate.fill_(1e-2)
+        vec.async_reset()
+        rollout.begin()
+        num_steps, losses, num_episodes, *_ = rollout.play_and_update()
+        assert 0 < num_steps < rollout.most_steps
+        assert losses.isfinite().all() and num_episodes > 0
+        rows = torch.cat(rollout.minibatches())
+        assert sorted(rows.tolist()) == [*range(rollout.most_steps)]
+
+
+class OnFibres(Learner):
+    """A learner whose device is played by fibres."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.on_device = DeviceLearner(self.fused, "cpu")
+
+
+def test_a_run_on_a_device_is_resumed_as_if_it_had_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ppo_fused, "Learner", OnFibres)
+    settings: dict[str, Any] = {"checkpoint_every": 300, "runs": str(tmp_path), "num_epochs": 1, "eval_episodes": 2}
+    settings |= {"schedule": "constant", "num_envs": 4}
+    uninterrupted, half = (train(config(total_steps=total_steps, **settings)) for total_steps in (600, 300))
+    assert not same(weights(uninterrupted), weights(half))
+    assert half.run_folder is not None
+    _, rest = resume(half.run_folder, total_steps=600)
+    assert same(weights(uninterrupted), weights(rest))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [True, False])
+def test_on_a_gpu_it_learns_cartpole(graphs: bool, device: str) -> None:
+    result = train(config(device=device, num_envs=64, rollout_length=32, total_steps=60_000, minibatch_size=256,
+                          gamma=0.98, gae_lambda=0.9, graphs=graphs))  # fmt: skip
+    assert result.mean_return > 150
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_graph_replays_what_single_launches_learn(cuda: str) -> None:
+    settings = config(env="tag/grid", device=cuda, num_envs=16, total_steps=16 * 16 * 5 * 6, schedule="constant")
+    graphed, single = (train(replace(settings, graphs=graphs)) for graphs in (True, False))
+    assert same(weights(graphed), weights(single))
 
 
 def test_minibatches_have_two_rows_or_more() -> None:
@@ -258,9 +337,9 @@ class Table(torch.nn.Module):
         ({"policy_kwargs": {"normalize": True}}, "has normalize, which the compiled learner does not take; leave it"),
         ({"policy": f"{__name__}:Table"}, "is a Table, and the fused learner takes only MLPs of numbers; use pol"),
         ({"backend": "serial"}, "backend='serial' is out of bounds; use cuda"),
-        ({"device": "cuda"}, "device='cuda' is out of bounds; use host; ppo_cuda learns on a GPU"),
         ({"minibatch_units": "agents"}, "minibatch_units='agents' is out of bounds; use rows, environments"),
         ({"minibatch_size": 1}, "minibatch_size=1 is out of bounds; use 2 or more"),
+        ({"gradient_groups": 0}, "gradient_groups=0 is out of bounds; use 1 to 1,024"),
         ({"frame_stack": 2}, "frame_stack=2 is out of bounds"),
         ({"video_envs": (0,)}, "nothing is filmed here"),
     ],
