@@ -119,6 +119,8 @@ class Learner:
             most_groups=config.gradient_groups,
         )
         self.policy.require_plain_numbers()
+        if config.device != "cpu" and self.actor.decisions.num_aims:
+            raise PlanError(f"actions are {vec.single_action_space}, not options; use device=host")
         self.fused = self.policy.learner
         self.on_device = None if config.device == "cpu" else DeviceLearner(self.fused, config.device)
         self.generator = torch.Generator(config.device).manual_seed(config.seed)

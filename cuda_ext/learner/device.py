@@ -127,9 +127,9 @@ class DeviceLearner:
         self._outputs(is_actor=False, features=features, outputs=outputs, stream=self._stream(), inputs=observations)
         return features, outputs[:, 0]
 
-    def require_playable(self, launcher: Any, num_inputs: int, num_options: int) -> None:
+    def require_playable(self, launcher: Any, num_inputs: int, num_outputs: int, num_continuous: int) -> None:
         """Raise KernelError unless ``play_steps`` can play these environments; as ``FusedLearner.require_playable``."""
-        self._learner.require_sizes(num_inputs, num_options)
+        self._learner.require_sizes(num_inputs, num_outputs, num_continuous)
 
     def play_steps(
         self, launcher: Any, num_steps: int, slot_step: int, inputs: Tensor, observations: Tensor, logits: Tensor,
@@ -139,6 +139,7 @@ class DeviceLearner:
 
         As ``FusedLearner.play_steps``, on a stream.
         """
+        launcher.set({"policy_log_std": self.weights[self._arguments.log_std :].data_ptr()})
         arguments, num_rows = launcher.arguments, len(inputs)
         features = self._empty(num_rows, self._arguments.actor.num_inputs)
         launch, shift = launcher.bound(arguments), num_rows if slot_step else 0
@@ -325,7 +326,7 @@ def _tile_rows(network: Network) -> int:
             f"a row of the policy takes {4 * row_floats:,} bytes of shared memory, and there are {4 * TILE_FLOATS:,}; "
             'use smaller layers, or device="host"'
         )
-    return rows if rows < 4 else rows // 4 * 4  # threads compute four rows each
+    return int(rows if rows < 4 else rows // 4 * 4)  # threads compute four rows each
 
 
 def _transposed_size(network: Network) -> int:

@@ -279,10 +279,10 @@ class FusedLearner:
                 'the fused learner plays on the host only: device="host", without "checked"; for others there is '
                 "cuda_ext.learner.device.DeviceLearner"
             )
-        self.require_sizes(num_inputs, num_options)
+        self.require_sizes(num_inputs, num_outputs, num_continuous)
 
-    def require_sizes(self, num_inputs: int, num_options: int) -> None:
-        """Raise KernelError unless the actor has these sizes, those of observations and logits."""
+    def require_sizes(self, num_inputs: int, num_outputs: int, num_continuous: int) -> None:
+        """Raise KernelError unless the actor has these sizes, as ``require_playable`` takes them."""
         network = self._actor_network
         actual, expected = (network.num_inputs, network.widths[network.num_layers - 1]), (num_inputs, num_outputs)
         if actual != expected:

@@ -157,6 +157,14 @@ def test_a_device_learns_nothing_from_rows_that_start_episodes() -> None:
         assert sorted(rows.tolist()) == [*range(rollout.most_steps)]
 
 
+def test_a_device_learns_choices_alone() -> None:
+    with (
+        environments("ocean/continuous") as vec,
+        pytest.raises(PlanError, match=r"actions are Box.*, not options; use device=host"),
+    ):
+        Learner(vec, Origin(), replace(config(), device="cuda"))
+
+
 class OnFibres(Learner):
     """A learner whose device is played by fibres."""
 
