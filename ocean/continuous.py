@@ -76,7 +76,7 @@ class Continuous(PufferEnv):
         right, up = self.position - self.target
         distance = np.sqrt(right * right + up * up)
         hit = bool(not outside and distance < PUSH)
-        self.rewards[0] = -1 if outside else 5 if hit else np.float32(0.02) * (1 - distance)
+        self.rewards[0] = -1 if outside else 5 if hit else np.float32(0.02) * (np.float32(1) - distance)
         late = self.t >= NUM_STEPS
         self.terminations[0] = outside or hit
         self.truncations[0] = late and not (outside or hit)
