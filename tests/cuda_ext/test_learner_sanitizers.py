@@ -12,62 +12,58 @@ from cuda_ext import sources
 
 pytestmark = pytest.mark.beside
 
-# The arguments of an update with one minibatch of all rows. All arrays are as long as they have to be, on the heap.
-UPDATE = """
+# Updates with every number of rows around the size of a tile, on more threads than there are groups of rows. All arrays
+# are as long as they have to be, on the heap.
+PROGRAM = """
+#define DIGEST ""
+#include "learner/main.h"
+
 template <class T> T* filled(size_t count, T value) {
     T* const numbers = new T[count];
     for (size_t k = 0; k < count; ++k) numbers[k] = value;
     return numbers;
 }
 
-const int nvec[] = {3, 2}, num_inputs = 3, num_outputs = 7;
-const Network actor = {num_inputs, 3, TANH, {9, 5, num_outputs}}, critic = {num_inputs, 2, RELU, {20, 1}};
-
-Update update_of(int num_rows) {
-    const auto aligned = [](size_t size) { return (int)((size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT); };
-    Update update = {};
-    update.actor = actor;
-    update.critic = critic;
-    update.heads = {nvec, 2, 5, 2};
-    update.objective = {PPO, 0.2f, 0.01f, 0.5f};
-    update.learning_rate = 1e-3, update.beta1 = 0.9, update.beta2 = 0.999, update.epsilon = 1e-5;
-    update.max_grad_norm = 0.5, update.advantage_floor = 0.1;
-    update.log_std = aligned(network_size(actor));
-    update.critic_weights = update.log_std + aligned(2);
-    update.num_weights = update.critic_weights + aligned(network_size(critic));
-    update.most_groups = 16;
-    float** const vectors[] = {&update.weights, &update.means, &update.squares, &update.gradients};
-    for (float** vector : vectors) *vector = filled(update.num_weights, 0.0f);
-    for (int k = 0; k < update.num_weights; ++k) update.weights[k] = 0.01f * (k % 7);
-    update.beta_powers = filled(2, 1.0);
-    update.observations = filled(num_rows * num_inputs, 0.5f);
-    update.discrete_actions = filled(num_rows * 2, 1ll);
-    update.continuous_actions = filled(num_rows * 2, 0.5f);
-    update.allowed = filled(num_rows * 5, (unsigned char)1);
-    update.masks = filled(num_rows, (unsigned char)1);
-    update.log_probs = filled(num_rows, -3.0f);
-    update.advantages = filled(num_rows, 1.0f);
-    update.returns = filled(num_rows, 1.0f);
-    long long* const order = filled(num_rows, 0ll);
-    for (int k = 0; k < num_rows; ++k) order[k] = num_rows - 1 - k;
-    int* const bounds = filled(2, 0);
-    bounds[1] = num_rows;
-    update.order = order, update.bounds = bounds, update.num_minibatches = 1;
-    update.terms = filled(NUM_TERMS + 1, 0.0);
-    return update;
-}
-"""
-# Updates with every number of rows around the size of a tile, on more threads than there are groups of rows.
-PROGRAM = (
-    '#define DIGEST ""\n#include "learner/main.h"\n'
-    + UPDATE
-    + """
 int main() {
+    const int nvec[] = {3, 2}, num_inputs = 3, num_outputs = 7;
+    const Network actor = {num_inputs, 3, TANH, {9, 5, num_outputs}}, critic = {num_inputs, 2, RELU, {20, 1}};
+    size_t actor_size = 0, critic_size = 0;
+    for (int layer = 0; layer < actor.num_layers; ++layer) actor_size += layer_size(actor, layer);
+    for (int layer = 0; layer < critic.num_layers; ++layer) critic_size += layer_size(critic, layer);
+    const auto aligned = [](size_t size) { return (int)((size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT); };
     for (int variant = 0; variant < learner_num_variants(); ++variant) {
         for (int num_rows : {1, 63, 64, 65, 1100}) {
             void* const learner = learner_open(3, 0);
-            Update update = update_of(num_rows);
+            Update update = {};
+            update.actor = actor;
+            update.critic = critic;
+            update.heads = {nvec, 2, 5, 2};
+            update.objective = {PPO, 0.2f, 0.01f, 0.5f};
+            update.learning_rate = 1e-3, update.beta1 = 0.9, update.beta2 = 0.999, update.epsilon = 1e-5;
+            update.max_grad_norm = 0.5, update.advantage_floor = 0.1;
+            update.log_std = aligned(actor_size);
+            update.critic_weights = update.log_std + aligned(2);
+            update.num_weights = update.critic_weights + aligned(critic_size);
             update.variant = variant;
+            update.most_groups = 16;
+            float** const vectors[] = {&update.weights, &update.means, &update.squares, &update.gradients};
+            for (float** vector : vectors) *vector = filled(update.num_weights, 0.0f);
+            for (int k = 0; k < update.num_weights; ++k) update.weights[k] = 0.01f * (k % 7);
+            update.beta_powers = filled(2, 1.0);
+            update.observations = filled(num_rows * num_inputs, 0.5f);
+            update.discrete_actions = filled(num_rows * 2, 1ll);
+            update.continuous_actions = filled(num_rows * 2, 0.5f);
+            update.allowed = filled(num_rows * 5, (unsigned char)1);
+            update.masks = filled(num_rows, (unsigned char)1);
+            update.log_probs = filled(num_rows, -3.0f);
+            update.advantages = filled(num_rows, 1.0f);
+            update.returns = filled(num_rows, 1.0f);
+            long long* const order = filled(num_rows, 0ll);
+            for (int k = 0; k < num_rows; ++k) order[k] = num_rows - 1 - k;
+            int* const bounds = filled(2, 0);
+            bounds[1] = num_rows;
+            update.order = order, update.bounds = bounds, update.num_minibatches = 1;
+            update.terms = filled(NUM_TERMS + 1, 0.0);
             for (int k = 0; k < 3; ++k) learner_update(learner, &update);
             float* const outputs = filled(num_rows * num_outputs, 0.0f);
             learner_outputs(learner, &actor, update.weights, update.observations, num_rows, variant, outputs);
@@ -90,85 +86,12 @@ int main() {
     return 0;
 }
 """
-)
-# The kernels for devices, with a thread of the host for each of a block's. 70 rows are groups of several tiles.
-DEVICE_PROGRAM = (
-    "static int fault = 0;\n"
-    + sources.for_learner_checks(threads=True)
-    + UPDATE
-    + """
-int main(int, char** words) {
-    fault = atoi(words[1]);
-    for (int num_rows : {1, 70}) {
-        const int tile_rows = 24;
-        DeviceUpdate arguments = {};
-        Update& update = arguments.update;
-        update = update_of(num_rows);
-        Minibatch minibatch = {};
-        minibatch.num_rows = num_rows;
-        divide(minibatch, update.most_groups);
-        arguments.actor_rows = arguments.critic_rows = tile_rows;
-        arguments.learning_rate = filled(1, 1e-3);
-        arguments.statistics = filled(1, Statistics{});
-        arguments.transposed = filled(transposed_size(actor) + transposed_size(critic), 0.0f);
-        arguments.gradients = filled(minibatch.num_groups * update.num_weights, 0.0f);
-        arguments.group_terms = filled(minibatch.num_groups * NUM_TERMS, 0.0);
-        arguments.next_step = filled(1, ScaledStep{});
-        const int weight_blocks = (update.num_weights + GROUP_SIZE - 1) / GROUP_SIZE;
-        learner_statistics_check(&arguments, 1, 0);
-        learner_transpose_check(&arguments, 2, 0);
-        learner_gradients_check(&arguments, 2 * minibatch.num_groups, 0);
-        learner_sum_check(&arguments, weight_blocks, 0);
-        learner_norm_check(&arguments, 1, 0);
-        learner_step_check(&arguments, weight_blocks, 0);
-        const DeviceOutputs outputs = {
-            actor, num_rows, tile_rows, update.weights, update.observations, filled(num_inputs, (unsigned char)1),
-            filled(num_rows * num_inputs, 0.0f), filled(num_rows * num_outputs, 0.0f),
-        };
-        learner_outputs_check(&outputs, (num_rows + tile_rows - 1) / tile_rows, 0);
-        const DeviceAdvantages advantages = {
-            2, num_rows, filled(2 * num_rows, 1.0f), filled(3 * num_rows, 1.0f), filled(2 * num_rows, (unsigned char)0),
-            filled(2 * num_rows, (unsigned char)0), filled(2 * num_rows, (unsigned char)1), 0.9f, 0.9f,
-            filled(2 * num_rows, 0.0f), filled(2 * num_rows, 0.0f),
-        };
-        learner_advantages_check(&advantages, (num_rows + GROUP_SIZE - 1) / GROUP_SIZE, 0);
-        if (!(update.terms[NUM_TERMS] > 0.0)) return 1;
-    }
-    return 0;
-}
-"""
-)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers_report_nothing(sanitizer: str, tmp_path: Path) -> None:
     assert kernel_programs.run(PROGRAM, tmp_path, sources.FOLDER, sanitizer) == (0, "")
-
-
-# A barrier that is lacking, and a group of rows that does not exist.
-DEVICE_FAULTS = {
-    "thread": (
-        "learner/passes.cuh",
-        "group.sync();\n        if (layer + 1 <",
-        "if (!FAULT) group.sync();\n        if (layer + 1 <",
-    ),
-    "address,undefined": (
-        "learner/device.cuh",
-        "m + i < num_m ? m + i : num_m - 1",
-        "FAULT || m + i < num_m ? m + i : num_m - 1",
-    ),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("sanitizer", DEVICE_FAULTS)
-def test_sanitizers_report_nothing_of_the_kernels_for_devices_but_a_fault(sanitizer: str, tmp_path: Path) -> None:
-    kernel_programs.with_faults(tmp_path / "headers", [DEVICE_FAULTS[sanitizer]])
-    binary = kernel_programs.build(DEVICE_PROGRAM, tmp_path, tmp_path / "headers", sanitizer)
-    assert kernel_programs.play(binary, sanitizer) == (0, "")
-    code, _ = kernel_programs.play(binary, sanitizer, 1)
-    assert code == REPORTED
 
 
 FAULTS = {  # the program's text or a source's, and what a sanitizer would report
