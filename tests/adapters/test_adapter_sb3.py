@@ -247,7 +247,8 @@ def test_their_ppo_learns_bandit(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", pytest.param("multiprocessing", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_their_ppo_learns_as_two_agents(backend: str) -> None:
     envs = make("ocean/multiagent", num_envs=8, backend=backend, num_workers=2, agents="rows")
     agent = PPO("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=4, learning_rate=1e-2, seed=1, device="cpu")

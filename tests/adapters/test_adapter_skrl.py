@@ -101,6 +101,7 @@ def lock_of_tqdm() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("lock_of_tqdm")
+@pytest.mark.long
 def test_their_ppo_learns_bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skrl.agents.torch.ppo import PPO
     from skrl.memories.torch import RandomMemory

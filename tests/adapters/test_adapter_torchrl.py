@@ -287,6 +287,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_their_ppo_loss_learns_bandit() -> None:
     from torchrl.collectors import Collector
     from torchrl.modules import ProbabilisticActor, ValueOperator

@@ -96,7 +96,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @covering(
     {
         "kind": [*BUILDS],
-        "situation": [pytest.param(situation, id="-".join(map(str, situation))) for situation in SITUATIONS],
+        "situation": [
+            pytest.param(situation, id="-".join(map(str, situation)), marks=[pytest.mark.long] if number > 3 else [])
+            for number, situation in enumerate(SITUATIONS)
+        ],
     }
 )
 def test_every_row_arrives_once_and_whole(

@@ -89,6 +89,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 def test_it_is_held_to_what_it_states(folder: Path) -> None:
     """As it is, and with faults, each of which one test finds."""
     files = []

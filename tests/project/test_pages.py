@@ -34,7 +34,10 @@ FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 TESTED_IN = {"ocean": "test_ocean_newcomer", "ray": "test_ray"}
 RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in TESTED_IN]
 # What these show, tests of what they are about show too, and they train, search or compile.
-DEAR = ("adapters", "evaluation", "kernels", "learners", "performance", "policies", "population", "puffer_env", "slow")
+DEAR = (
+    *("adapters", "determinism", "device_training", "evaluation", "fairness", "how", "kernels", "learners"),
+    *("performance", "policies", "population", "puffer_env", "pufferlib", "slow"),
+)
 # What no test runs, by page and first line, and why.
 NOT_RUN = {
     ("adapters", "import functools"): "gymnax wants another Gymnasium; tests/adapters/test_adapter_gymnax.py runs it",

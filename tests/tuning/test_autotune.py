@@ -127,13 +127,13 @@ def test_multiprocessing_is_right_for_even_steps(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"backend": "multiprocessing"},
         {"backend": "pool", "num_workers": 3},
-        {"num_envs": 10},
         {"num_envs": 10, "batch_size": 3},
-        {"num_workers": 40},
         {"backend": "serial", "batch_size": 5},
-        {"num_envs": 1},
+        *(
+            pytest.param(arguments, marks=pytest.mark.long)
+            for arguments in ({"backend": "multiprocessing"}, {"num_envs": 10}, {"num_workers": 40}, {"num_envs": 1})
+        ),
     ],
 )
 def test_what_is_given_stays(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,6 +277,7 @@ def test_a_ray_of_our_own_ends_with_its_last_user_and_with_this_process() -> Non
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_where_somebody_has_shut_ray_down_no_other_is_started() -> None:
     done = run("""
         import pytest
