@@ -205,8 +205,8 @@ CROWD = {"num_taggers": 50, "num_runners": 1050, "full_observation": False, "num
 BOUNDED: list[Any] = [
     ("tag/grid", FIVE, "sm_90", 112, 512),
     pytest.param("classic/cartpole", {}, "sm_90", 112, 512, marks=pytest.mark.long),
-    pytest.param("tag/continuous", {"num_runners": 4}, "sm_90", 112, 512, marks=pytest.mark.long),
-    pytest.param("tag/grid", {"num_taggers": 90, "num_runners": 15}, "sm_90", 112, 512, marks=pytest.mark.long),
+    pytest.param("tag/continuous", {"num_runners": 4}, "sm_90", 128, 512, marks=pytest.mark.long),
+    pytest.param("tag/grid", {"num_taggers": 90, "num_runners": 15}, "sm_90", 128, 512, marks=pytest.mark.long),
     pytest.param("tag/continuous", CROWD, "sm_90", 128, 512, marks=pytest.mark.long),
     *(pytest.param("tag/grid", FIVE, f"sm_{k}", 112, 512, marks=pytest.mark.long) for k in (80, 100, 120)),
 ]
