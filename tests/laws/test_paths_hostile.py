@@ -82,7 +82,6 @@ def test_a_timeout_is_as_long_as_it_says(timeout: float) -> None:
             raise AssertionError(f"recv(timeout={timeout}) never took about as long")
 
 
-@pytest.mark.long
 def test_more_infos_than_a_socket_holds_wait_for_no_clock() -> None:
     """This thread and the worker never sleep both; on a busy machine they wait for a core instead."""
     with pufferlib.make(lambda: Count(True), backend="multiprocessing", num_envs=2000, num_workers=1) as vec:
