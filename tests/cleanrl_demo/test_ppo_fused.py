@@ -298,7 +298,7 @@ def test_rollouts_draw_numbers_from_normal_distributions(env: str, size: int) ->
 def test_it_learns_numbers(seed: int) -> None:
     """To the bar of Ocean, with the settings that the command line begins with."""
     settings = family_settings("ocean/continuous", Config)[1] | {"eval_episodes": 200}
-    score = train(Config(env="ocean/continuous", runs=None, seed=seed, **settings)).mean_score
+    score = train(Config(env="ocean/continuous", runs=None, seed=seed, **settings)).score
     assert score is not None and score >= Continuous.bar
 
 

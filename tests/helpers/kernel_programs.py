@@ -105,7 +105,8 @@ def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str,
     }
     for name, ctype in LAUNCH:
         if ctype.endswith("*") and name not in ("env_ids", "actions", "slot_ids"):
-            arrays[name] = ctype.removeprefix("const ").removesuffix("*"), num_of.get(name, rows)
+            kind = ctype.removeprefix("const ").removesuffix("*").replace("void", "long long")  # options of a policy
+            arrays[name] = kind, num_of.get(name, rows)
     lines = [f"env.{name} = ({kind}*)calloc({num}, sizeof({kind}));" for name, (kind, num) in arrays.items()]
     lines += [f"env.{name} = {value};" for name, value in {**values, "num_envs": num_envs, "num_steps": 2}.items()]
     launch = f"if ({sources.entry(kernel)}_check(&env, {shape.num_blocks(num_envs)}, {shape.block_size}, 1)) return 1;"
