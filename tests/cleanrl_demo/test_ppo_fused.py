@@ -43,9 +43,13 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+CARTPOLE = config(
+    num_envs=16, rollout_length=32, total_steps=30_000, minibatch_size=128, gamma=0.98, gae_lambda=0.9, eval_episodes=50
+)
+
+
 def test_it_learns_cartpole() -> None:
-    result = train(config(num_envs=16, rollout_length=32, total_steps=30_000, minibatch_size=128, gamma=0.98,
-                          gae_lambda=0.9))  # fmt: skip
+    result = train(CARTPOLE)
     assert result.num_steps >= 30_000
     assert result.mean_return > 150  # 22 by chance
 
@@ -186,10 +190,8 @@ def test_a_run_on_a_device_is_resumed_as_if_it_had_not_stopped(tmp_path: Path, m
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [True, False])
-def test_on_a_gpu_it_learns_cartpole(graphs: bool, device: str) -> None:
-    result = train(config(device=device, num_envs=64, rollout_length=32, total_steps=60_000, minibatch_size=256,
-                          gamma=0.98, gae_lambda=0.9, graphs=graphs))  # fmt: skip
-    assert result.mean_return > 150
+def test_on_a_gpu_it_learns_cartpole(graphs: bool, cuda: str) -> None:
+    assert train(replace(CARTPOLE, device=cuda, graphs=graphs)).mean_return > 150
 
 
 @pytest.mark.gpu
