@@ -358,12 +358,18 @@ def torch_set_up(config: RunConfig) -> Iterator[None]:
 
     All of these are undone after the block. Initial weights come from this generator, as do the random numbers of a
     user's policy while it learns. On a GPU, products of float32 matrices are computed in TF32 if the settings have
-    ``tf32`` and it is True; on the CPU, nothing changes.
+    ``tf32`` and it is True; on the CPU, nothing changes. Raises PlanError for a CUDA device that torch does not see.
     """
+    device = torch.device(config.device)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise PlanError(
+            f"device={config.device!r}: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices; "
+            f"use device={'host' if config.backend == 'cuda' else 'cpu'}"
+        )
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(config.torch_threads)
-        on_host = torch.device(config.device).type == "cpu"
+        on_host = device.type == "cpu"
         if not on_host and getattr(config, "tf32", False):
             stack.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision("high")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import pufferlib
-from cleanrl_demo import dqn, maddpg, ppo, ppo_lstm, ppo_selfplay, qmix, sac, td3
+from cleanrl_demo import dqn, maddpg, ppo, ppo_cuda, ppo_fused, ppo_lstm, ppo_selfplay, qmix, sac, td3
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.evaluation.seeds import derived_seeds
@@ -651,6 +651,12 @@ def test_a_result_is_shown_in_a_line():
     episodes = [Episode(0, value, 5, None) for value in (1.0, 2.0)]
     result = Result(None, 1_500, 0.0, 2.345, episodes, Path("runs/a"))
     assert repr(result) == "Result(num_steps=1500, seconds=2.3, mean_return=1.5 of 2 episodes, run_folder='runs/a')"
+
+
+@pytest.mark.parametrize(("trainer", "way_out"), [(ppo, "cpu"), (ppo_cuda, "host"), (ppo_fused, "host")])
+def test_a_gpu_that_torch_does_not_see_is_refused(trainer, way_out):
+    with pytest.raises(PlanError, match=rf"device='cuda:99': torch .* sees \d+ CUDA devices; use device={way_out}"):
+        trainer.train(trainer.Config(device="cuda:99", num_envs=4, runs=None))
 
 
 def test_a_folder_for_runs_that_is_a_file_is_refused(tmp_path):
