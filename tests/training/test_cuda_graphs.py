@@ -230,6 +230,7 @@ def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch)
     """torch warns of who sets back the random numbers of all devices, where there are several."""
     asked: list[Any] = []
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext(asked.append(devices)))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for device in ("cuda:1", "host"):
         with torch_set_up(config(device=device)):
             pass
@@ -245,6 +246,7 @@ def test_matrices_are_multiplied_in_tf32_on_gpus_alone_and_only_in_a_run(
 ) -> None:
     """What torch calls "high" is TF32 where a GPU has it."""
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     before = torch.get_float32_matmul_precision()
     assert before == "highest"
     with contextlib.suppress(InterruptedError), torch_set_up(config(**settings)):
