@@ -82,9 +82,9 @@ class Learner:
             raise pufferlib.PlanError(f"policy={config.policy!r} has a memory, which is not kept here; use ppo_lstm")
         if self.actor.decisions.num_aims:
             raise pufferlib.PlanError(f"actions are {vec.single_action_space}, not options; use ppo_fused, on the host")
-        by_env = getattr(config, "minibatch_units", "rows") == "environments"
-        num_units = [1 if by_env else config.rollout_length * len(agent_indices) for agent_indices in teams.values()]
-        require_shuffled(config, [vec.num_envs * num_per_env for num_per_env in num_units])
+        require_shuffled(
+            config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
+        )
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [

@@ -207,11 +207,17 @@ class Rollout:
         if self.config.minibatch_units == "rows":
             order = torch.randperm(masks.size, generator=generator).numpy()
             return np.array_split(order[masks[order]], num_minibatches)
-        num_envs = self.vec.num_envs
-        envs = torch.randperm(num_envs, generator=generator).numpy()
-        rows = np.arange(masks.size).reshape(self.num_steps, num_envs, -1)
-        parts = [rows[:, part].reshape(-1) for part in np.array_split(envs, min(num_minibatches, num_envs))]
+        parts = (part.numpy() for part in rows_of_environments(self.config, masks.size, num_minibatches, generator))
         return [part[masks[part]] for part in parts]
+
+
+def rows_of_environments(
+    config: Config, num_rows: int, num_minibatches: int, generator: torch.Generator
+) -> list[Tensor]:
+    """Return the rows of an epoch's minibatches, each of which has all rows of some environments, shuffled."""
+    envs = torch.randperm(config.num_envs, generator=generator, device=generator.device)
+    rows = torch.arange(num_rows, device=generator.device).view(config.rollout_length, config.num_envs, -1)
+    return [rows[:, part].flatten() for part in envs.tensor_split(min(num_minibatches, config.num_envs))]
 
 
 def update(learner: Learner, rollout: Rollout, learning_rate: float) -> dict[str, float]:
@@ -247,10 +253,7 @@ class DeviceRollout:
         if self.config.minibatch_units == "rows":
             order = torch.randperm(self.most_steps, generator=generator, device=self.fused.device)
             return [*order.tensor_split(num_minibatches)]
-        num_envs = self.vec.num_envs
-        envs = torch.randperm(num_envs, generator=generator, device=self.fused.device)
-        rows = torch.arange(self.most_steps, device=self.fused.device).view(self.num_steps, num_envs, -1)
-        return [rows[:, part].flatten() for part in envs.tensor_split(min(num_minibatches, num_envs))]
+        return rows_of_environments(self.config, self.most_steps, num_minibatches, generator)
 
     def play_and_update(self) -> tuple[Tensor, ...]:
         """Play a rollout, train on it for ``num_epochs`` epochs, and return the results, without waiting for them.

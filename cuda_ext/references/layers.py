@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cuda_ext.references.exponentials import hyperbolic_tangent
 
-__all__ = ["Layer", "forward"]
+__all__ = ["Layer", "activated", "forward"]
 
 Floats = NDArray[np.float32]
 Layer = tuple[Any, Any, str]  # weights (outputs, inputs), biases (outputs,); then "linear", "tanh" or "relu"
@@ -25,9 +25,14 @@ def forward(inputs: Floats, layers: Sequence[Layer]) -> Floats:
         sums = np.broadcast_to(np.asarray(biases, np.float32), (len(inputs), len(biases)))
         for i in range(inputs.shape[1]):
             sums = sums + inputs[:, i : i + 1] * np.asarray(weights, np.float32)[:, i]
-        inputs = sums
-        if activation == "tanh":
-            inputs = hyperbolic_tangent(sums)
-        if activation == "relu":
-            inputs = np.where(sums < 0, np.float32(0), sums)
+        inputs = activated(sums, activation)
     return inputs
+
+
+def activated(sums: Floats, activation: str) -> Floats:
+    """Return a layer's outputs, given its sums. activation: as in ``Layer``."""
+    if activation == "tanh":
+        return hyperbolic_tangent(sums)
+    if activation == "relu":
+        return np.where(sums < 0, np.float32(0), sums)
+    return sums

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuda_ext.network import PART
-from cuda_ext.references.exponentials import hyperbolic_tangent
-from cuda_ext.references.layers import Floats, Layer
+from cuda_ext.references.layers import Floats, Layer, activated
 
 __all__ = ["error_bound", "forward", "rounded", "standard_error"]
 
@@ -41,11 +40,7 @@ def forward(inputs: Floats, layers: Sequence[Layer]) -> Floats:
             for i in range(first, min(first + PART, inputs.shape[1])):
                 total += factors[:, i : i + 1] * matrix[:, i]
             sums = total.astype(np.float32)
-        inputs = sums
-        if activation == "tanh":
-            inputs = hyperbolic_tangent(sums)
-        if activation == "relu":
-            inputs = np.where(sums < 0, np.float32(0), sums)
+        inputs = activated(sums, activation)
     return inputs
 
 

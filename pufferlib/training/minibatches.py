@@ -100,10 +100,13 @@ def shuffled(
 def require_shuffled(config: Any, rows: Sequence[int]) -> None:
     """Raise PlanError if a rollout has too many rows to shuffle on the GPU.
 
-    rows: for each team, the number of rows, or of environments if these are shuffled. torch.randperm indexes rows with
-    a signed 32-bit int, which limits the rows of any one team. It also draws a random number per row in every epoch,
-    and in a CUDA graph torch counts the draws in an unsigned 32-bit int, which limits epochs times rows over all teams.
+    rows: for each team, the number of rows. torch.randperm indexes rows with a signed 32-bit int, which limits the rows
+    of any one team. It also draws a random number per row in every epoch, and in a CUDA graph torch counts the draws in
+    an unsigned 32-bit int, which limits epochs times rows over all teams. If ``minibatch_units`` is "environments",
+    the same holds for these.
     """
+    if getattr(config, "minibatch_units", "rows") == "environments":
+        rows = [config.num_envs] * len(rows)
     num_epochs = getattr(config, "num_epochs", 0)
     if torch.device(config.device).type != "cuda" or num_epochs == 0:
         return

@@ -204,6 +204,7 @@ def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
     for settings, of_teams, message in (
         (config(**on_gpu), [rows, 1], r"num_epochs=4 of 1,073,479,681 rows draw more random numbers than a graph's"),
         (config(**on_gpu), [2**31], "num_epochs=4 of 2,147,483,648 rows draw"),
+        (config(**on_gpu, minibatch_units="environments", num_envs=2**30), [1], "num_epochs=4 of 1,073,741,824 rows"),
         (config(**on_gpu, graphs=False), [1, 2**31], "a rollout has 2,147,483,648 rows of a team, and 2,147,483,647"),
     ):
         with pytest.raises(PlanError, match=f"{message}.*; use fewer num_envs, or a shorter rollout_length"):
@@ -213,6 +214,7 @@ def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
         (config(**on_gpu, graphs=False), [2**31 - 1, 2**31 - 1]),
         (config(num_epochs=4), [2**40]),
         (config(a2c_cuda.Config, device="cuda"), [2**40]),
+        (config(**on_gpu, minibatch_units="environments", num_envs=2**20), [2**40]),
     ):
         require_shuffled(settings, of_teams)
 
@@ -223,7 +225,7 @@ def test_a_run_is_asked_how_much_it_shuffles(monkeypatch: pytest.MonkeyPatch) ->
     for units in ("rows", "environments"):
         _, _, vec = played(config(separate=True, num_envs=8, rollout_length=6, minibatch_units=units))
         vec.close()
-    assert asked == [[96, 48], [8, 8]]
+    assert asked == [[96, 48]] * 2
 
 
 def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
