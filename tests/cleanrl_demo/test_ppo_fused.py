@@ -121,8 +121,9 @@ def test_minibatches_of_environments_have_all_rows_of_each(env: str, kwargs: dic
 def test_an_iteration_on_a_device_learns_what_the_host_does(units: str) -> None:
     """On fibres. No row is invalid here, so both have the same minibatches."""
     settings = config(
-        env="tag/grid", num_envs=4, rollout_length=6, minibatch_size=40, minibatch_units=units, num_epochs=2
-    )
+        env="tag/grid", num_envs=4, rollout_length=6, minibatch_size=40, minibatch_units=units, num_epochs=2,
+        reward_clip=0.005,
+    )  # fmt: skip
     kwargs = {"grid_length": 99}  # nobody is tagged so soon
     with environments("tag/grid", 4, env_kwargs=kwargs) as vec, environments("tag/grid", 4, env_kwargs=kwargs) as other:
         host, fibres = (Learner(vec, Origin(), settings) for _ in range(2))
@@ -140,6 +141,7 @@ def test_an_iteration_on_a_device_learns_what_the_host_does(units: str) -> None:
             rollout.play()
             assert rollout.masks.all()
             losses = update(host, rollout, 1e-2)
+            other.batch.observations.fill_(7)  # where a graph reads them, a replay finds those of another step
             num_steps, means, *_ = device_rollout.play_and_update()
             assert int(num_steps) == rollout.masks.size
             np.testing.assert_allclose(means.numpy(), [*losses.values()], rtol=1e-12)  # summed in another order
@@ -186,6 +188,20 @@ def test_a_run_on_a_device_is_resumed_as_if_it_had_not_stopped(tmp_path: Path, m
     assert half.run_folder is not None
     _, rest = resume(half.run_folder, total_steps=600)
     assert same(weights(uninterrupted), weights(rest))
+
+
+def test_the_rate_on_a_device_follows_the_steps_before_the_iteration_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iteration begins before the results of the previous one are read."""
+    known: list[int] = []
+
+    def rate(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
+        known.append(num_steps)
+        return first
+
+    monkeypatch.setattr(ppo_fused, "Learner", OnFibres)
+    monkeypatch.setattr(ppo_fused, "rate_at", rate)
+    train(config(num_envs=4, total_steps=4 * 16 * 4, num_epochs=1, eval_episodes=2))
+    assert known[:2] == [0, 0] and 0 < known[2] < known[3] < 4 * 16 * 3
 
 
 @pytest.mark.gpu
@@ -288,6 +304,8 @@ def test_rollouts_draw_numbers_from_normal_distributions(env: str, size: int) ->
             np.testing.assert_array_equal(rollout.observations[step + 1], other.batch.observations)
             np.testing.assert_array_equal(rollout.rewards[step], other.batch.rewards)
         assert num_beyond > 3
+        entropies = vec.rollout(2, policy=learner.fused).entropies
+        np.testing.assert_allclose(entropies, (log_std + 0.5 * np.log(2 * np.pi * np.e)).sum(), rtol=1e-6)
         learnt = rollout.rows()
         parts = torch.from_numpy(learnt.discrete_actions), torch.from_numpy(learnt.continuous_actions)
         distribution, _, _ = learner.actor(rollout.observations[:-1].flatten(0, 1))

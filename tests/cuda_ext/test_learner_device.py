@@ -81,17 +81,22 @@ def compare_advantage_bits(device: str) -> None:
 
 @pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous"])
+@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous", "ocean/continuous"])
 def test_a_rollout_has_the_bits_of_the_hosts(env: str, keep: bool, player: Player) -> None:
     device = player.device.replace("host", "cpu")
     with LOOPS.make(env, num_envs=3, seed=1) as vec, player.make(env, num_envs=3, seed=1) as other:
-        learner = Learner(vec, Origin(), Config(env=env, num_envs=3, runs=None)).fused
+        trainer = Learner(vec, Origin(), Config(env=env, num_envs=3, runs=None))
+        learner = trainer.fused
+        if env == "ocean/continuous":
+            with torch.no_grad():
+                trainer.actor.policy.log_std.copy_(torch.tensor([0.2, -1.0]))
+            learner.load()
         vec.reset()
         other.reset()
         for _ in range(2):  # the second continues where the first ended
             expected = vec.rollout(6, policy=learner, keep=keep)
             actual = other.rollout(6, policy=DeviceLearner(learner, device), keep=keep)
-            for name in ("actions", "log_probs", "observations", "rewards", "masks"):
+            for name in ("actions", "log_probs", "entropies", "observations", "rewards", "masks"):
                 assert_same_bits(getattr(actual, name), getattr(expected, name), name)
 
 
