@@ -23,6 +23,7 @@ from typing import Any
 
 from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
+from cuda_ext.staging import envs_per_block
 from pufferlib.errors import KernelError
 from pufferlib.util.files import written_whole
 
@@ -107,9 +108,7 @@ class Shape:
 
     @property
     def envs_per_block(self) -> int:
-        if self.group_size > NUM_LANES:
-            return 1
-        return self.block_size // NUM_LANES * (NUM_LANES // self.group_size)
+        return envs_per_block(self.group_size, self.block_size)
 
     @property
     def macros(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cuda_ext.schema import COMMON, CTYPES, Field, Schema
 
-__all__ = ["STAGED_NBYTES", "Staging"]
+__all__ = ["STAGED_NBYTES", "Staging", "envs_per_block"]
 
 BLOCK_NBYTES = 48 << 10  # the shared memory that a block has without asking for more
 STAGED_NBYTES = 16 << 10  # the most of it for fields and rows; tag/continuous needs 28 KB for its cells
@@ -43,7 +43,7 @@ class Staging:
         each access; the fields that kernel.cuh itself needs are in registers anyway.
         """
         alone = macros["GROUP_SIZE"] == 1
-        num_envs, num_agents = _envs_per_block(macros), macros["NUM_AGENTS"]
+        num_envs, num_agents = envs_per_block(macros["GROUP_SIZE"], macros["BLOCK_SIZE"]), macros["NUM_AGENTS"]
         registers = [field for field in COMMON if field.per == "env" and not field.name.startswith(SUMS)]
         of_agents = [field for field in COMMON if field.per == "agent" and not field.name.startswith(SUMS)]
         fields = [field for field in schema.fields if field.per != "launch" and not field.size]
@@ -69,8 +69,8 @@ class Staging:
 
     def declaration(self, schema: Schema, macros: Mapping[str, int], constants: Mapping[str, int | float]) -> str:
         """Return the C++ of a launch's ``struct Arguments``, of ``struct Env``, and of the functions that use both."""
-        envs_per_block, num_agents = _envs_per_block(macros), macros["NUM_AGENTS"]
-        sizes = {"agent": envs_per_block * num_agents, "env": envs_per_block}
+        num_envs, num_agents = envs_per_block(macros["GROUP_SIZE"], macros["BLOCK_SIZE"]), macros["NUM_AGENTS"]
+        sizes = {"agent": num_envs * num_agents, "env": num_envs}
         in_registers = {field.name for field in self.registers}
         lines = ["struct Arguments {", *(f"    {line}" for line in schema.members(constants)), "};"]
         lines += [f"STAGED({CTYPES[field.dtype]}, chip_{field.name}, {sizes[field.per]});" for field in self.shared]
@@ -127,7 +127,6 @@ def _num_tiles(macros: Mapping[str, int]) -> int:
     return macros["TILE"] * (block_size // 32 if group_size <= 32 else 1)
 
 
-def _envs_per_block(macros: Mapping[str, int]) -> int:
-    """Return the number of environments that a block plays at a time."""
-    group_size, block_size = macros["GROUP_SIZE"], macros["BLOCK_SIZE"]
+def envs_per_block(group_size: int, block_size: int) -> int:
+    """Return the number of environments that a block of threads plays at a time, group_size threads each."""
     return block_size // 32 * (32 // group_size) if group_size <= 32 else 1
