@@ -101,6 +101,26 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
         Instructions.of(codes[0].replace(b".text.", b".other"))
 
 
+EACH_MEMORY = """
+extern "C" __global__ void words(int* memory, int* other, int n) {
+    __shared__ int shared[64];
+    shared[threadIdx.x] = memory[threadIdx.x];
+    __syncthreads();
+    int* const either = n > 0 ? other : shared;
+    either[n] += shared[threadIdx.x ^ 1];
+    __syncthreads();
+    memory[threadIdx.x] = shared[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("architecture", MULTIPROCESSORS)
+def test_loads_and_stores_are_counted_by_their_memory(architecture: str) -> None:
+    code, _ = nvrtc._compile(None, EACH_MEMORY, nvrtc._options(architecture))
+    _, *counts = Instructions.of(code)
+    assert counts == [1, 1, 2, 1, 2, 2, 0]
+
+
 def test_launches_are_those_that_are_compiled() -> None:
     """A rollout takes more registers than a step; a network that fits is in shared memory."""
     cubins = {launch: kernel_usage("ocean/squared", launch, "sm_90").cubin for launch in [*LAUNCHES][:3]}
