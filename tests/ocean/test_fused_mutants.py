@@ -20,7 +20,7 @@ from tests.mutants.catalogue import MUTANTS
 
 pytestmark = [pytest.mark.beside, pytest.mark.long]
 
-LOSSES, ACTIONS, LOOPS = (f"learner/{name}" for name in ("losses.cuh", "actions.cuh", "variant.h"))
+LOSSES, ACTIONS, PASSES = (f"learner/{name}.cuh" for name in ("losses", "actions", "passes"))
 FLIPPED = "row.discrete_actions[MUTANT ? heads.num_discrete - 1 - part : part]"
 DENSITY = "log_prob += -0.5f * (deviation"
 # By name: the edits, each a file, a text in it, and what stands in its place, where MUTANT is true while the mutant is
@@ -28,7 +28,7 @@ DENSITY = "log_prob += -0.5f * (deviation"
 EDITS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "advantage_sign": (
         "bandit",
-        [(LOOPS, "(update.advantages[r] - ", "(MUTANT ? -1 : 1) * (update.advantages[r] - ")],
+        [(PASSES, "(update.advantages[index] - ", "(MUTANT ? -1 : 1) * (update.advantages[index] - ")],
     ),
     "argmax_play": ("stochastic", [(ACTIONS, "- logarithm(", "- (1 - MUTANT) * logarithm(")]),
     "heads_swapped": ("spaces", [(LOSSES, "row.discrete_actions[part]", FLIPPED)]),
