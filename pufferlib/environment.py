@@ -215,9 +215,9 @@ def _is_for_pufferlib(kind: type) -> bool:
     return "terminals" in names and not {"terminations", "buf"} & names
 
 
-def attributes_used(kind: type) -> set[str]:
-    """Return the names of attributes and globals that the methods of a class and its bases below PufferEnv use."""
-    below = kind.__mro__[: kind.__mro__.index(PufferEnv)]
+def attributes_used(kind: type, base: type = PufferEnv) -> set[str]:
+    """Return the names of attributes and globals that the methods of a class and its bases below ``base`` use."""
+    below = kind.__mro__[: kind.__mro__.index(base)]
     methods = [getattr(member, "__code__", None) for base in below for member in vars(base).values()]
     return {name for code in methods if code for name in code.co_names}
 

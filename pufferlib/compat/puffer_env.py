@@ -135,7 +135,8 @@ class BufferedEnv(environment.PufferEnv):
             raise APIUsageError(f"{name}.num_agents must be an int of at least 1, got {self.num_agents!r}")
         environment.hold(self)
         set_buffers(self, buf)
-        if TEACHER_ACTIONS in environment.attributes_used(type(self)) and not hasattr(self, TEACHER_ACTIONS):
+        used = environment.attributes_used(type(self), BufferedEnv)
+        if TEACHER_ACTIONS in used and not hasattr(self, TEACHER_ACTIONS):
             self.teacher_actions = np.zeros_like(self.actions)
         self.observation_space = joint_space(self.single_observation_space, self.num_agents)
         self.action_space = joint_space(self.single_action_space, self.num_agents)

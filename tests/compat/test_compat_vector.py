@@ -280,6 +280,16 @@ def test_batches_have_the_actions_of_teachers(plan: dict[str, Any]) -> None:
         assert len(vecenv.step(np.zeros(len(rows[1]), int))) == 5
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+def test_a_batch_of_environments_without_a_teacher_has_seven_values(backend: Any) -> None:
+    with pufferlib.vector.make(Native, num_envs=2, num_workers=1, backend=backend) as vecenv:
+        vecenv.async_reset(3)
+        _observations, rewards, _terminals, _truncations, infos, agent_ids, masks = vecenv.recv()
+        assert not hasattr(vecenv.driver_env, "teacher_actions")
+        assert [info["env_id"] for info in infos] == [0, 1]
+        assert (rewards.shape, agent_ids.size, masks.all()) == ((4,), 4, True)
+
+
 class ReadsBuffers(Native):
     """It reads the buffers that it gets, before any other does."""
 
