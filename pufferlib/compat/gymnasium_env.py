@@ -12,7 +12,7 @@ from gymnasium import spaces
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.compat.sources import Buffered, FlatEnv, StoredEnv, copy_row
 from pufferlib.compat.structs import is_emulated, make_object
-from pufferlib.compat.versions import version_of_imports
+from pufferlib.compat.versions import version_of_program
 from pufferlib.emulation.gymnasium_env import GymnasiumRows
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.emulation.single_agent import Caller, own_space
@@ -59,7 +59,7 @@ class GymnasiumPufferEnv(Buffered, gymnasium.Env[Any, Any]):
         self._row: Array = self.observations[0, ...]
         self.obs_struct = self._row.view(self.obs_dtype) if self.is_obs_emulated else self._row
         self.buf, self.obs = buf, self._row  # version 1's names
-        self._bare = version_of_imports() == 1
+        self._bare = version_of_program() == 1
 
     @raises_usage_errors
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

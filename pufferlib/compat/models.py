@@ -17,7 +17,7 @@ from torch.distributions import Normal
 from torch.nn.functional import max_pool2d, relu
 
 from pufferlib.compat.pytorch import LSTM, flattened_tensor_size, layer_init, nativize_dtype, nativize_tensor
-from pufferlib.compat.versions import version_of_imports
+from pufferlib.compat.versions import version_of_program
 from pufferlib.errors import SpaceError
 
 __all__ = [
@@ -46,7 +46,7 @@ def version_of_policy(policy: Any) -> int:
         return 2 if len(inspect.signature(decode).parameters) > 2 else 3
     if encode is not None:
         return 3 if _takes_state(encode) else 2
-    return 3 if evaluate is not None or version_of_imports() not in (1, 2) else 2
+    return 3 if evaluate is not None or version_of_program() not in (1, 2) else 2
 
 
 def _takes_state(method: Any) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 from pufferlib.compat.exceptions import APIUsageError
-from pufferlib.compat.versions import version_of_imports
+from pufferlib.compat.versions import version_of_program
 
 __all__ = [
     "LITTLE_BYTE_ORDER",
@@ -208,7 +208,7 @@ def sample_logits(
     logprobs = sum(part.gather(-1, chosen[..., i : i + 1]).squeeze(-1) for i, part in enumerate(normalized))
     entropies = sum(entropy_probs(part, part.exp()) for part in normalized)
     if action is None:
-        action = chosen if version_of_imports() in (1, 2) else chosen.int()
+        action = chosen if version_of_program() in (1, 2) else chosen.int()
     else:
         action = action.reshape(*rows, len(parts))
     return action.squeeze(-1) if alone else action, logprobs, entropies  # type: ignore[return-value]

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from pufferlib.compat import versions
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
@@ -183,7 +184,9 @@ def emulate_copy(sample: Any, sample_dtype: Any, emulated_dtype: np.dtype[Any]) 
     """Return a sample as a row of ``sample_dtype``. emulated_dtype: of the structure that holds it.
 
     If all its leaves have one dtype, the row has a value for each number in them; else it has the structure's bytes.
+    Only version 1 has this function.
     """
+    versions.calls.add(1)
     if emulated_dtype.names is None:
         return np.asarray(sample, sample_dtype).reshape(emulated_dtype.shape)
     struct = np.zeros(1, emulated_dtype)

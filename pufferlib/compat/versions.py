@@ -10,18 +10,22 @@ from typing import Any
 
 from pufferlib.environment import PufferEnv
 
-__all__ = ["version_of_creator", "version_of_imports"]
+__all__ = ["calls", "version_of_creator", "version_of_program"]
 
 # A module that only one version has, so that the program that imported it was written for that version.
 _ONLY_IN = {"pufferlib.frameworks": 1, "pufferlib.cleanrl": 2, "pufferlib.pufferl": 3}
 
+calls: set[int] = set()
+"""The versions of which the program has called a function that no other version has; such functions add themselves."""
 
-def version_of_imports() -> int | None:
-    """Return the version whose modules the program has imported; None if it has imported those of none, or of several.
 
-    pufferlib.frameworks is of version 1, pufferlib.cleanrl of 2, pufferlib.pufferl of 3.
+def version_of_program() -> int | None:
+    """Return the version that the program has shown to be its own; None if it has shown none, or several.
+
+    It shows it by importing a module, or by calling a function, that no other version has: pufferlib.frameworks and
+    emulation.emulate_copy are of version 1, pufferlib.cleanrl of 2, pufferlib.pufferl of 3.
     """
-    versions = {version for module, version in _ONLY_IN.items() if module in sys.modules}
+    versions = calls | {version for module, version in _ONLY_IN.items() if module in sys.modules}
     return versions.pop() if len(versions) == 1 else None
 
 
@@ -29,12 +33,12 @@ def version_of_creator(creator: Callable[..., Any]) -> int:
     """Return the version whose backends call a creator with exactly the parameters that this creator has.
 
     Version 3 passes ``buf`` and ``seed``, version 2 ``buf``, and version 1 neither. If the creator takes any keyword
-    argument and does not name ``seed``, the program's imports decide, and without any sign the result is 3.
+    argument and does not name ``seed``, ``version_of_program`` decides, and without any sign the result is 3.
     """
     names, takes_any = parameters_of(creator)
     if takes_any and "seed" not in names:
-        return version_of_imports() or 3
-    return 3 if "seed" in names else 2 if "buf" in names else version_of_imports() or 1
+        return version_of_program() or 3
+    return 3 if "seed" in names else 2 if "buf" in names else version_of_program() or 1
 
 
 def parameters_of(creator: Callable[..., Any]) -> tuple[set[str], bool]:

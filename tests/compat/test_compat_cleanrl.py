@@ -62,8 +62,8 @@ def test_a_normal_distribution_is_told_by_itself() -> None:
 
 def test_the_modules_are_imported_as_their_versions_do() -> None:
     import pufferlib.frameworks.cleanrl
-    from pufferlib.compat.versions import version_of_imports
+    from pufferlib.compat.versions import version_of_program
     from pufferlib.frameworks import cleanrl
 
     assert pufferlib.frameworks.cleanrl is cleanrl
-    assert version_of_imports() == 1
+    assert version_of_program() == 1

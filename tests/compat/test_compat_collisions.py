@@ -207,8 +207,8 @@ assert dict(**namespace(b=3)) == {"b": 3}
 def test_the_modules_that_all_versions_have_tell_nothing() -> None:
     code = """
 import pufferlib, pufferlib.emulation, pufferlib.vector
-from pufferlib.compat.versions import version_of_imports
-assert version_of_imports() is None
+from pufferlib.compat.versions import version_of_program
+assert version_of_program() is None
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -216,6 +216,7 @@ assert version_of_imports() is None
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that makes exactly these of the modules of one version alone count as imported."""
+    monkeypatch.setattr("pufferlib.compat.versions.calls", set())
 
     def only(*names: str) -> None:
         for name in ("pufferlib.frameworks", "pufferlib.cleanrl", "pufferlib.pufferl"):
@@ -238,14 +239,21 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
     ids=str,
 )
 def test_a_module_of_one_version_tells_which_it_is(imported: Any, modules: list[str], version: Any) -> None:
-    from pufferlib.compat.versions import version_of_creator, version_of_imports
+    from pufferlib.compat.versions import version_of_creator, version_of_program
 
     def of_any(**kwargs: Any) -> None: ...
 
     imported(*(f"pufferlib.{name}" for name in modules))
-    assert version_of_imports() is version
+    assert version_of_program() is version
     assert version_of_creator(of_any) == (version or 3)
     assert version_of_creator(lambda: None) == (version or 1)
+
+
+def test_a_function_of_one_version_tells_which_it_is(imported: Any) -> None:
+    imported()
+    assert one().reset(seed=4)[0].tolist() == [[4, 0]]
+    pufferlib.emulation.emulate_copy(3, np.int64, np.dtype(np.int32))
+    assert one().reset(seed=4)[0].tolist() == [4, 0]
 
 
 @pytest.mark.extras
