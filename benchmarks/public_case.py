@@ -33,7 +33,9 @@ def main() -> None:
     if kind == "pytest":
         import pytest
 
-        sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--import-mode=importlib", str(program)]))
+        options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        alone = ["-c", os.devnull, "--rootdir", os.getcwd()]  # without the settings of the project around it
+        sys.exit(pytest.main([*options, *alone, str(program)]))
     sys.path.insert(0, str(program.parent))
     if kind == "functions":
         members = runpy.run_path(str(program), run_name="program")
