@@ -19,6 +19,7 @@ import argparse
 import functools
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,8 +203,9 @@ def trained(seed: int, runs: Path, **changes: Any) -> Any:
 
 def measured(seed: int, runs: Path, num_episodes: int = NUM_EPISODES, **changes: Any) -> dict[str, Any]:
     """Train one seed, and return what is stored of it."""
-    before = os.getloadavg()[0]
+    before, began = os.getloadavg()[0], time.process_time()
     result = trained(seed, runs, **changes)
+    cpu_seconds = time.process_time() - began  # of this process: without what it did before it was stopped
     sampled, policy = played(result.actor, num_episodes, greedy=False, seed=1_000 + seed)
     greedy, _ = played(result.actor, 1, greedy=True)
     return {
@@ -212,6 +214,7 @@ def measured(seed: int, runs: Path, num_episodes: int = NUM_EPISODES, **changes:
         "revision": version(),
         "load": [round(before, 1), round(os.getloadavg()[0], 1)],
         "seconds": round(result.seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
         "num_steps": result.num_steps,
         "episodes": num_episodes,
         **figures(sampled),
@@ -240,17 +243,19 @@ def bars(line: Mapping[str, Any]) -> dict[str, bool]:
 def result_table(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of docs/economy.md."""
     periods = ("540 days", f"first {NUM_REAL_DAYS} days", "540 days, most likely actions")
-    heads = ["policy", *(f"{group}, {period}" for period in periods for group in ("governors", "planner")), "minutes"]
+    sums_of = [f"{group}, {period}" for period in periods for group in ("governors", "planner")]
+    heads = ["policy", *sums_of, "minutes", "CPU minutes"]
     rows = []
     for name, of in fixed_outcomes().items():
         groups = (of.governors, of.planner)
         complete = len(of.deaths) == NUM_DAYS
         sums = [f"{group.sum():.1f}" if complete else "" for group in groups]
-        rows.append([name, *sums, *(f"{group[:NUM_REAL_DAYS].sum():.1f}" for group in groups), "", "", ""])
+        rows.append([name, *sums, *(f"{group[:NUM_REAL_DAYS].sum():.1f}" for group in groups), "", "", "", ""])
     for line in lines:
         sums = [f"{mean:.1f} ± {error:.2f}" for mean, error in zip(line["sums"], line["errors"], strict=True)]
-        others = [f"{value:.1f}" for value in (*line["first"], *line["argmax"])]
-        rows.append([f"learnt, seed {line['seed']}", *sums, *others, f"{line['seconds'] / 60:.1f}"])
+        minutes = [line["seconds"] / 60, line["cpu_seconds"] / 60]
+        others = [f"{value:.1f}" for value in (*line["first"], *line["argmax"], *minutes)]
+        rows.append([f"learnt, seed {line['seed']}", *sums, *others])
     counts = [f"{name}: {sum(bars(line)[name] for line in lines)}" for name in (bars(lines[0]) if lines else ())]
     verdict = f"Of {len(lines)} seeds, by {NUM_ERRORS:.0f} standard errors or, in the days of real, by the mean: "
     verdict += "; ".join(counts) + "."
