@@ -1,6 +1,6 @@
 """Train 51 governors and a planner together on economy/covid, and compare them with fixed policies.
 
-    python -m benchmarks.economy_learning            five seeds, each at most 20 minutes on 2 cores
+    python -m benchmarks.economy_learning            five seeds, each six minutes of CPU time
     python -m benchmarks.economy_learning --draw     seconds: the pictures and the table, from existing results
     python -m benchmarks.economy_learning --search   half a minute: the policies that coordinate ascent finds
     python -m benchmarks.economy_learning --short    seconds of training, which store nothing
@@ -10,7 +10,7 @@ was stopped continues from its last checkpoint, and one that has a result is ski
 played with sampled actions, and one with the most likely ones. Fixed policies are next to them: held (the levels of the
 first day), closed (level 10 for half a year, then 1), real (what states and Congress did in 437 days) and searched
 (``search``: what is best for each state if no subsidies are paid, over 540 days or over 437). Writes
-benchmarks/results/economy-learning.json, a line for each seed, and docs/economy.md with its pictures.
+benchmarks/results/economy-learning.jsonl, a line for each seed, and docs/economy.md with its pictures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pufferlib.tuning.bench import machine
 from pufferlib.util.annotations import Array
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results" / "economy-learning.json"
+RESULTS = Path(__file__).parent / "results" / "economy-learning.jsonl"
 SEARCHED = RESULTS.with_name("economy-searched.json")
 PAGE = ROOT / "docs" / "economy.md"
 PICTURES = ROOT / "docs" / "pictures"

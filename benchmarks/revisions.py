@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.lines import lines_of
 from benchmarks.workloads import WORKLOADS
 
 __all__ = ["MARK", "commits_since", "recorded", "resolved", "results_of", "revision_text", "version"]
@@ -66,8 +67,8 @@ def recorded(results: Any) -> set[str]:
 def results_of(name: str, folder: Path = RESULTS) -> list[Any]:
     """Return the contents of the existing files that a mark's name stands for."""
     patterns = GROUPS.get(name, (name, name.replace("_", "-")))
-    paths = {path for pattern in patterns for path in folder.glob(f"{pattern}.json")}
-    return [json.loads(path.read_text()) for path in sorted(paths)]
+    paths = {path for pattern in patterns for end in ("json", "jsonl") for path in folder.glob(f"{pattern}.{end}")}
+    return [lines_of(path) if path.suffix == ".jsonl" else json.loads(path.read_text()) for path in sorted(paths)]
 
 
 def revision_text(names: Iterable[str], root: Path = ROOT) -> str:

@@ -131,12 +131,16 @@ def test_revisions_that_were_not_recorded_are_said_to_be_so() -> None:
 
 def test_pages_are_filled_with_the_revisions_of_their_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tag-host.json").write_text(json.dumps({"machine": "m", "revision": "abc1234"}))
+    lines = [{"machine": "m", "revision": name} for name in ("abc1235", "abc1236")]
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.setattr(pages, "results_of", lambda name: revisions.results_of(name, tmp_path))
     page = tmp_path / "page.md"
-    blank = f"Before.\n\n{pages.mark('revision_tag_host')}\n\n{pages.mark('revision_none')}\n\nAfter.\n"
+    marks = "\n\n".join(pages.mark(f"revision_{name}") for name in ("tag_host", "none", "lines"))
+    blank = f"Before.\n\n{marks}\n\nAfter.\n"
     pages.write_page(page, blank)
     written = page.read_text()
     assert "Measured at revision `abc1234` (not known here)" in written and "Not measured yet." in written
+    assert "Measured at revisions `abc1235` (not known here), `abc1236` (not known here)" in written
     assert pages.without_revisions(written) == blank
 
 
@@ -153,13 +157,13 @@ def test_each_page_names_the_revisions_of_its_results() -> None:
                 assert said in mark[0], (page, mark[2], "python -m benchmarks.report writes it")
     behind = {path for name in marked for path in paths_of(name)}
     unmarked = {"nested", "economy-searched"}  # the one has no page, the other is a policy and no measurement
-    there = {path.stem for path in revisions.RESULTS.glob("*.json")} - unmarked
+    there = {path.stem for path in revisions.RESULTS.glob("*.json*")} - unmarked
     assert there <= behind
 
 
 def paths_of(name: str) -> set[str]:
     patterns = revisions.GROUPS.get(name, (name, name.replace("_", "-")))
-    return {path.stem for pattern in patterns for path in revisions.RESULTS.glob(f"{pattern}.json")}
+    return {path.stem for pattern in patterns for path in revisions.RESULTS.glob(f"{pattern}.json*")}
 
 
 # ------------------------------------------------------------------------------------------ one against another
