@@ -232,6 +232,7 @@ def descriptors() -> dict[object, str]:
 
 @pytest.fixture
 def no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the modules that tell PufferLib's version count as not imported."""
+    """Make what tells PufferLib's version count as not imported, and not called."""
+    monkeypatch.setattr("pufferlib.compat.versions.calls", set())
     for name in ("pufferlib.frameworks", "pufferlib.frameworks.cleanrl", "pufferlib.cleanrl", "pufferlib.pufferl"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -101,9 +101,10 @@ def _observations_of(env: Any) -> Any:
 class Default(_SplitPolicy):
     """A policy with one hidden layer, for discrete, multi-discrete and continuous actions.
 
-    env: a vecenv or environment with ``single_observation_space`` and ``single_action_space``. The leaves of a Dict of
-    observations are joined as float32. Discrete actions: logits (rows, n). MultiDiscrete: several of these, a tuple in
-    version 3 and a list before. Box: a Normal of (rows, d). Raises SpaceError for other action spaces.
+    env: a vecenv or environment with ``single_observation_space`` and ``single_action_space``. The hidden layer begins
+    with torch's own weights, the heads with small ones. The leaves of a Dict of observations are joined as float32.
+    Discrete actions: logits (rows, n). MultiDiscrete: several of these, a tuple in version 3 and a list before. Box: a
+    Normal of (rows, d). Raises SpaceError for other action spaces.
     """
 
     def __init__(self, env: Any, hidden_size: int = 128) -> None:
@@ -113,12 +114,11 @@ class Default(_SplitPolicy):
         self.is_multidiscrete = isinstance(space, spaces.MultiDiscrete)
         self.is_continuous = isinstance(space, spaces.Box)
         self.is_dict_obs = isinstance(_observations_of(env), spaces.Dict)
-        gain = math.sqrt(2)
         if self.is_dict_obs:
             self.dtype = nativize_dtype(env.emulated)
             self.encoder: nn.Module = nn.Linear(flattened_tensor_size(self.dtype), hidden_size)
         else:
-            linear = layer_init(nn.Linear(math.prod(shape), hidden_size), gain)
+            linear = nn.Linear(math.prod(shape), hidden_size)
             self.encoder = nn.Sequential(linear, nn.GELU()) if self._version == 3 else linear
         if isinstance(space, spaces.MultiDiscrete):
             self.action_nvec = tuple(map(int, space.nvec))

@@ -48,9 +48,9 @@ FLAG = spaces.Box(0, 1, (1,), np.uint8)
 NUMBER = spaces.Box(0, 1, (1,), np.float32)
 
 
-def test_samples_are_copied_into_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 1's tests give such rows to ``step``, and what is version 1's tells that the program is for it."""
-    monkeypatch.setattr("pufferlib.compat.versions.calls", set())
+@pytest.mark.usefixtures("no_version")
+def test_samples_are_copied_into_rows() -> None:
+    """Version 1's tests give such rows to ``step``."""
     space = spaces.Tuple([spaces.Discrete(3), spaces.Tuple([spaces.Discrete(5), spaces.Discrete(7)])])
     flat, structure = pufferlib.emulation.emulate_action_space(space)
     row = pufferlib.emulation.emulate_copy((2, (4, 6)), flat.dtype, structure)

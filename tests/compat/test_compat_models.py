@@ -68,6 +68,14 @@ def test_state_dicts_have_each_versions_names(version: int) -> None:
     assert {name for name in names["lstm"] if not name.startswith("policy.")} == layers
 
 
+def test_the_hidden_layer_of_default_begins_with_torchs_own_weights(version: int) -> None:
+    torch.manual_seed(1)
+    encoder = Default(env_of(BOX, spaces.Discrete(4)), hidden_size=8).encoder
+    torch.manual_seed(1)
+    expected = torch.nn.Linear(3, 8)
+    assert torch.equal((encoder[0] if version == 3 else encoder).weight, expected.weight)
+
+
 def test_what_default_returns(version: int) -> None:
     rows = torch.randn(5, 3)
     logits, values = Default(env_of(BOX, spaces.Discrete(4)))(rows)
