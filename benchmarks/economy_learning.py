@@ -1,6 +1,6 @@
 """Train 51 governors and a planner together on economy/covid, and compare them with fixed policies.
 
-    python -m benchmarks.economy_learning            five seeds, each six minutes of CPU time
+    python -m benchmarks.economy_learning            five seeds, each four minutes of CPU time
     python -m benchmarks.economy_learning --draw     seconds: the pictures and the table, from existing results
     python -m benchmarks.economy_learning --search   half a minute: the policies that coordinate ascent finds
     python -m benchmarks.economy_learning --short    seconds of training, which store nothing

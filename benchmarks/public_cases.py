@@ -34,7 +34,7 @@ __all__ = ["CASES", "Case", "Result", "page_text", "read_results", "results_text
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "public_cases.json", ROOT / "docs" / "pufferlib.md"
-LIMIT_S = 900.0  # a program that starts 24 sessions of Ray takes minutes
+LIMIT_S = 900.0  # a program that starts Ray for each of its environments takes minutes
 VENVS = {"programs-old": "Gymnasium 0.29, NumPy 1.26", "programs": "Gymnasium 1.4, NumPy 2.4"}
 HOOK = """
 import os, sys
