@@ -214,13 +214,10 @@ assert version_of_program() is None
 
 
 @pytest.fixture
-def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+def imported(no_version: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that makes exactly these of the modules of one version alone count as imported."""
-    monkeypatch.setattr("pufferlib.compat.versions.calls", set())
 
     def only(*names: str) -> None:
-        for name in ("pufferlib.frameworks", "pufferlib.cleanrl", "pufferlib.pufferl"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
         for name in names:
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
 
