@@ -125,9 +125,9 @@ def test_a_pool_hands_back_the_first_to_finish_and_starves_none(tmp_path: Path) 
     creators = [functools.partial(Clock, 10**6, "" if env_id else str(gate)) for env_id in range(6)]
     with pufferlib.make(creators, backend="pool", num_workers=6, batch_size=2) as vec:
         vec.async_reset()
-        for _ in range(3):
-            vec.recv()
+        while 0 not in vec.recv().env_ids:  # its process may be the last to start
             vec.send(np.zeros(2, np.int64))
+        vec.send(np.zeros(2, np.int64))  # the slow one waits for the gate
         fast = []
         for _ in range(20):
             fast += vec.recv(timeout=60).env_ids.tolist()
