@@ -13,7 +13,7 @@ from cleanrl_demo import ppo_cuda, ppo_fused
 from pufferlib.training.cuda_graphs import GraphedIteration, on_own_stream
 from pufferlib.training.session import environments, origin_of, torch_set_up
 
-__all__ = ["fused_figure"]
+__all__ = ["fused_figure", "iteration"]
 
 GRADIENT_GROUPS = 256  # so that a minibatch's gradients occupy all multiprocessors
 
@@ -39,7 +39,7 @@ def fused_figure(case: Case, device: str, rollout_length: int, settings: Mapping
     )
     with torch_set_up(config), environments(config, None) as vec, on_own_stream(config.device):
         learner = ppo_fused.Learner(vec, origin_of(config, None), config)
-        iterate = _iteration(vec, learner, config)
+        iterate = iteration(vec, learner, config)
 
         def play() -> int:
             iterate()
@@ -52,7 +52,7 @@ def fused_figure(case: Case, device: str, rollout_length: int, settings: Mapping
     return {**sizes, "median": median(rates), "least": min(rates), "greatest": max(rates), "repeats": len(rates)}
 
 
-def _iteration(vec: Any, learner: ppo_fused.Learner, config: ppo_fused.Config) -> Callable[[], Any]:
+def iteration(vec: Any, learner: ppo_fused.Learner, config: ppo_fused.Config) -> Callable[[], Any]:
     """Return a function that plays a rollout of newly reset environments, and learns from it."""
     vec.async_reset(seed=1)
     if learner.on_device is not None:

@@ -31,7 +31,7 @@ import tempfile
 import time
 import types
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,20 +48,10 @@ PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pett
 TESTS = tuple(
     str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
-        *("every_kernel", "gpu", "device_kernel", "learner_device", "device_streams", "device_policies"),
-        *(
-            "device_episodes",
-            "device_actions",
-            "cuda_graphs",
-            "ppo_cuda",
-            "ppo_fused",
-            "cartpole",
-            "cells",
-            "kernels",
-            "cuda_calls",
-            "kernel_example",
-        ),
-        *("planner", "tensors", "tag_continuous", "same_program", "crowds"),
+        *("gpu", "every_kernel", "ppo_cuda", "cuda_graphs", "ppo_fused", "learner_device", "device_policies"),
+        *("bfloat16_policies", "planner", "kernels", "cells", "device_kernel", "device_streams", "device_episodes"),
+        *("device_actions", "tag_continuous", "kernel_example", "crowds", "cartpole", "cuda_calls", "tensors"),
+        *("same_program", "device_out", "economy_kernel", "mountain_car"),
     )
 )
 ON_HOST = ("tag/grid:10x5", "tag/continuous:10x20")  # cases that speed and train play there, to see that they run
@@ -113,24 +103,52 @@ class Run:
 
         The status is TIME_UP if its time ran out. ``timeout`` ends it, and at once if this process is killed.
         """
-        limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
-        with tempfile.TemporaryFile("w+") as output:
-            start_s = time.monotonic()
-            process = subprocess.Popen(
-                limited, cwd=ROOT, env=self.env, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
-            )
-            try:
-                status = process.wait()
-            finally:
-                if process.poll() is None:
-                    process.terminate()
-                    process.wait()
-                output.seek(0)
-                text = output.read()
-                with open(self.out / "log.txt", "a") as log:
-                    print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
+        return self.calls([command], limit_s)[0]
+
+    def calls(self, commands: Sequence[Sequence[str]], limit_s: float, at_once: int = 1) -> list[tuple[int, str]]:
+        """Do what ``call`` does for each command, some of them at once, until the time for all of them is up."""
+        deadline_s = time.monotonic() + limit_s
+        ended: list[tuple[int, str]] = [(TIME_UP, "")] * len(commands)
+        running: dict[int, Call] = {}
+        waiting = deque(range(len(commands)))
+        try:
+            while running or waiting:
+                while waiting and len(running) < at_once:
+                    index = waiting.popleft()
+                    left_s = max(1.0, deadline_s - time.monotonic())
+                    if index == 0 or left_s > 1:
+                        running[index] = Call(self, commands[index], left_s)
+                for index in [index for index, call in running.items() if call.process.poll() is not None]:
+                    ended[index] = running.pop(index).end()
+                time.sleep(0.02)
+        finally:
+            for call in running.values():
+                call.end()
+        return ended
+
+
+class Call:
+    """A command that runs in the repository for limit_s seconds at most."""
+
+    def __init__(self, run: Run, command: Sequence[str], limit_s: float) -> None:
+        self.log, self.command, self.limit_s, self.start_s = run.out / "log.txt", command, limit_s, time.monotonic()
+        limited = ["timeout", "-k", f"{GRACE_S}", f"{limit_s:.1f}", *command]
+        self.output = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            limited, cwd=ROOT, env=run.env, stdout=self.output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
+        )
+
+    def end(self) -> tuple[int, str]:
+        """End the command if it still runs, and log its output; return its exit status and its output."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        status = self.process.wait()
+        with self.output, open(self.log, "a") as log:
+            self.output.seek(0)
+            text = self.output.read()
+            print(f"$ {' '.join(self.command)}", text, f"exit status {status}", sep="\n", file=log)
         # ``timeout`` returns KILLED for a process that ignored SIGTERM, and for one killed otherwise (out of memory).
-        late = time.monotonic() - start_s >= limit_s
+        late = time.monotonic() - self.start_s >= self.limit_s
         status = 128 - status if status < 0 else status
         return (TIME_UP if status == KILLED and late else status), text
 
@@ -184,29 +202,31 @@ def versions(run: Run, limit_s: float) -> Outcome:
 def check(run: Run, limit_s: float) -> Outcome:
     """Run the short form of the tests marked gpu; on the host, each that can run there with its first arguments.
 
-    There they play what `make test` plays with all arguments.
+    There they play what `make test` plays with all arguments. Each file has a process, and some run at once.
     """
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
     options += ["--first-arguments"] if run.device == "host" else []
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
-    single_threaded = replace(
-        run, env={**run.env, "OMP_NUM_THREADS": "1"}
-    )  # torch's threads wait for each other, and have little
-    status, text = single_threaded.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
+    # torch's threads would wait for each other, and have little to do.
+    single_threaded = replace(run, env={**run.env, "OMP_NUM_THREADS": "1"})
+    commands = [[sys.executable, "-m", "pytest", *plain, *options, file] for file in TESTS]
+    results = single_threaded.calls(commands, limit_s, at_once=max(1, (os.cpu_count() or 1) // 2))
     tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
     counts = Counter(line["outcome"] for line in tests)
     counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in sorted(counts))
     if counts["failed"]:
         failed = ", ".join(line["test"] for line in tests if line["outcome"] == "failed")
         return Outcome("failed", f"{counted}: {failed[:300]}")
-    ended = outcome_of(status, text)
-    if ended == DONE and not counts["passed"]:
+    outcomes = {file: outcome_of(*result) for file, result in zip(TESTS, results, strict=True)}
+    not_done = {file: outcome for file, outcome in outcomes.items() if outcome != DONE}
+    ended = joined(not_done) if not_done else DONE
+    if ended.status == "done" and not counts["passed"]:
         return Outcome("failed", f"{counted}: none has run")
     return Outcome(ended.status, f"{counted}{'; ' * bool(ended.words)}{ended.words}")
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:
-    """Run every kernel for a few steps under compute-sanitizer, with its three tools one after another."""
+    """Run every kernel and a learner for a few steps under compute-sanitizer, its three tools one after another."""
     results = {}
     deadline_s = time.monotonic() + limit_s
     for index, tool in enumerate(TOOLS):
