@@ -261,8 +261,8 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
             return 1
 
         def rollout_of_network(precision: str = "float32") -> int:
-            vec.rollout(GRAPH_STEPS, policy=policy, keep=False, precision=precision)  # type: ignore[attr-defined]
-            return GRAPH_STEPS
+            vec.rollout(ROLLOUT_STEPS, policy=policy, keep=False, precision=precision)  # type: ignore[attr-defined]
+            return ROLLOUT_STEPS
 
         yield figure(case, "launch", timed(launch, settings, where), bandwidth)
         if where.type == "cuda":

@@ -39,7 +39,7 @@ from typing import Any
 
 from benchmarks.lines import append, lines_of
 
-__all__ = ["STAGES", "Run", "main", "summary"]
+__all__ = ["STAGES", "Run", "find_own_tests", "main", "summary"]
 
 ROOT = Path(__file__).parent.parent
 NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
@@ -51,7 +51,7 @@ TESTS = tuple(
         *("gpu", "every_kernel", "ppo_cuda", "cuda_graphs", "ppo_fused", "learner_device", "device_policies"),
         *("bfloat16_policies", "planner", "kernels", "cells", "device_kernel", "device_streams", "device_episodes"),
         *("device_actions", "tag_continuous", "kernel_example", "crowds", "cartpole", "cuda_calls", "tensors"),
-        *("same_program", "device_out", "economy_kernel", "mountain_car"),
+        *("same_program", "device_out", "economy_kernel", "mountain_car", "division"),
     )
 )
 ON_HOST = ("tag/grid:10x5", "tag/continuous:10x20")  # cases that speed and train play there, to see that they run
@@ -226,32 +226,35 @@ def check(run: Run, limit_s: float) -> Outcome:
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:
-    """Run every kernel and a learner for a few steps under compute-sanitizer, its three tools one after another."""
+    """Run every kernel and a learner for a few steps under compute-sanitizer, by its three tools at once."""
+    if run.device == "host":
+        words = "compute-sanitizer watches devices; on the host test_kernel_tools.py does"
+    else:
+        words = "" if shutil.which("compute-sanitizer") else "compute-sanitizer is not installed"
+    if words:
+        return Outcome("not available", words)
+    program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device]
+    options = ["--error-exitcode", str(FAULT)]
+    commands = [["compute-sanitizer", "--tool", tool, *options, *program] for tool in TOOLS]
+    ended = run.calls(commands, limit_s, at_once=len(TOOLS))
     results = {}
-    deadline_s = time.monotonic() + limit_s
-    for index, tool in enumerate(TOOLS):
-        share_s = (deadline_s - time.monotonic()) / (len(TOOLS) - index)
-        results[tool] = watched(run, tool, share_s)
+    for tool, (status, text) in zip(TOOLS, ended, strict=True):
+        with open(run.out / "sanitizers.txt", "a") as file:
+            print(f"== {tool}: exit status {status}", text[-20_000:], sep="\n", file=file)
+        results[tool] = found_by_sanitizer(status, text)
         append(run.lines, of="sanitizer", tool=tool, status=results[tool].status, words=results[tool].words)
     return joined(results)
 
 
-def watched(run: Run, tool: str, limit_s: float) -> Outcome:
-    if run.device == "host":
-        return Outcome("not available", "compute-sanitizer watches devices; on the host test_kernel_tools.py does")
-    if shutil.which("compute-sanitizer") is None:
-        return Outcome("not available", "compute-sanitizer is not installed")
-    program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device]
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FAULT), *program]
-    status, text = run.call(command, limit_s)
-    with open(run.out / "sanitizers.txt", "a") as file:
-        print(f"== {tool}: exit status {status}", text[-20_000:], sep="\n", file=file)
+def found_by_sanitizer(status: int, text: str) -> Outcome:
+    """Return the outcome of a program under compute-sanitizer: a reported fault is a failure, however it ended."""
     refused = REFUSED.search(text)
     if status not in (0, FAULT, TIME_UP) and refused:
         return Outcome("not available", refused[0].strip())
-    if status == FAULT:
-        report_lines = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
-        return Outcome("failed", " ".join(line.strip("= ") for line in report_lines[1:3])[:300])
+    report_lines = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
+    faults = [line.strip("= ") for line in report_lines[1:] if "SUMMARY: 0" not in line]
+    if status in (FAULT, TIME_UP) and faults:
+        return Outcome("failed", " ".join(faults[:2])[:300])
     return outcome_of(status, text)
 
 
@@ -333,7 +336,7 @@ def kernels_of(text: str) -> Iterable[dict[str, str]]:
 
 # The most useful first: the function of a stage, and its share of the time.
 STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
-    "build": (build, 40),
+    "build": (build, 100),
     "versions": (versions, 10),
     "check": (check, 150),
     "sanitize": (sanitize, 80),
@@ -387,10 +390,14 @@ def pytest_addoption(parser: Any) -> None:
     parser.addini("timeout", "seconds that a test may take; pytest-timeout, whose option it is, is not loaded")
 
 
-def pytest_configure(config: Any) -> None:
-    # Without this a package of that name elsewhere on the path would hide ours, which has no __init__.py.
+def find_own_tests() -> None:
+    """Have ``import tests`` find ours: another package of that name would hide it, as it has no __init__.py."""
     tests = sys.modules.setdefault("tests", types.ModuleType("tests"))
     tests.__path__ = [str(ROOT / "tests")]
+
+
+def pytest_configure(config: Any) -> None:
+    find_own_tests()
     config.pluginmanager.register(Reporter(config.getoption("--lines"), config.getoption("--first-arguments")))
 
 

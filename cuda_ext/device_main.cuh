@@ -11,7 +11,7 @@ constexpr int GROUPS_PER_WARP = 1, WARPS = 1;  // the block counts as one warp
 // more than it needs. With 768 threads there are 80, which suffice for blocks of 128 threads; larger blocks would spill
 // some, as would networks, and economy/covid with its 64 threads a block.
 #ifdef HAS_NETWORK
-constexpr int RESIDENT_THREADS = 512;
+constexpr int RESIDENT_THREADS = TENSOR_CORES ? 256 : 512;
 #else
 constexpr int RESIDENT_THREADS = BLOCK_SIZE == 128 ? 768 : 640;
 #endif

@@ -44,10 +44,11 @@ __all__ = [
 
 NUM_LANES = 32
 MOST_THREADS = 768  # with 1,024 a thread has at most 64 registers, and tag/continuous spills some
-TENSOR_CORE_THREADS = 512  # with more, a thread has too few registers for a network's sums
+TENSOR_CORE_THREADS = 256  # with more, a thread has too few registers for a network's layers
 TILE_NBYTES = 16384  # of shared memory for a block's observations; more would fit fewer blocks on a multiprocessor
 GROUP_TILE_NBYTES = 30720  # if a block plays one environment, whose rows would otherwise be written out of order
 WEIGHTS_NBYTES = 24576  # for a network's weights
+MOST_OPTIONS = 64  # of all choices, for code without loops over them
 # The messages of NVRTC and GCC, and of Clang.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
 THREAD_NS = 1e4  # the work that justifies another thread on the host; ten times as much if the thread sleeps
@@ -63,6 +64,8 @@ class Shape:
     network_width: the padded width of the widest layer of the network that chooses actions; 0 without a network.
     num_weights: the number of 32-bit words of the network's weights if each block keeps them in shared memory, else 0.
     tensor_cores: whether the network is computed in bfloat16, by the tensor cores of a device.
+    layers: the network's number of inputs and, for each layer, the number of outputs and the activation, numbered as in
+    ``layers.cuh``. options: the number of options of each choice that it makes. () without a network.
     """
 
     num_agents: int
@@ -72,6 +75,8 @@ class Shape:
     network_width: int = 0
     num_weights: int = 0
     tensor_cores: bool = False
+    layers: tuple[int, ...] = ()
+    options: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -81,6 +86,8 @@ class Shape:
         network_width: int = 0,
         num_weights: int = 0,
         tensor_cores: bool = False,
+        layers: tuple[int, ...] = (),
+        options: tuple[int, ...] = (),
     ) -> Shape:
         """Return the layout for environments with num_agents agents.
 
@@ -103,20 +110,25 @@ class Shape:
         floats = -(-in_warp * num_agents * observation_size // 4) * 4  # aligned to 16 bytes
         most = TILE_NBYTES if group_size <= NUM_LANES or network_width else GROUP_TILE_NBYTES
         tile = floats if 4 * num_warps * floats <= most else 0
-        fit = 4 * num_weights <= WEIGHTS_NBYTES
-        return cls(num_agents, group_size, block_size, tile, network_width, num_weights if fit else 0, tensor_cores)
+        num_kept = num_weights if 4 * num_weights <= WEIGHTS_NBYTES else 0
+        network = (network_width, num_kept, tensor_cores, layers, options)
+        return cls(num_agents, group_size, block_size, tile, *network)
 
     @property
     def envs_per_block(self) -> int:
         return envs_per_block(self.group_size, self.block_size)
 
     @property
-    def macros(self) -> dict[str, int]:
+    def macros(self) -> dict[str, Any]:
         """The macros that a program for this layout is compiled with (see kernel.cuh)."""
-        macros = {"NUM_AGENTS": self.num_agents, "GROUP_SIZE": self.group_size}
+        macros: dict[str, Any] = {"NUM_AGENTS": self.num_agents, "GROUP_SIZE": self.group_size}
         macros |= {"BLOCK_SIZE": self.block_size, "TILE": self.tile}
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
+        if self.layers:
+            macros["LAYERS"] = ", ".join(map(str, self.layers))
+        if self.options and sum(self.options) <= MOST_OPTIONS:
+            macros["OPTIONS"] = ", ".join(map(str, self.options))
         return macros | ({"TENSOR_CORES": 1} if self.tensor_cores else {})
 
     def num_blocks(self, num_envs: int) -> int:

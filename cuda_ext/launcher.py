@@ -16,6 +16,8 @@ from pufferlib.errors import KernelError
 
 __all__ = ["Launcher"]
 
+NETWORK_KEYS = ("network_width", "num_weights", "tensor_cores", "layers", "options")  # arguments of ``Shape.of``
+
 
 class Launcher:
     """An environment's kernel, ready to launch on the device of its data.
@@ -23,8 +25,8 @@ class Launcher:
     fixed: the arguments that are the same in every launch, keyed by name: those of ``schema.LAUNCH``, of which
         observation_size is required, and the values of all parameters. A kernel for a device has those of
         ``schema.CONSTANTS`` and the parameters declared constant compiled in, which can make it cheaper; a kernel for
-        num_steps=1, for example, needs fewer registers. Three more keys, network_width, num_weights and tensor_cores,
-        describe the network that chooses actions, if there is one (see ``Shape.of``).
+        num_steps=1, for example, needs fewer registers. More keys, those of NETWORK_KEYS, describe the network that
+        chooses actions, if there is one (see ``Shape``).
     num_threads: the maximum number of threads on the host. checked: whether to run the kernel on the host in the way
         that a device would (see ``checking``).
 
@@ -35,8 +37,8 @@ class Launcher:
         self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
     ) -> None:
         constants: dict[str, int | float] = {}
-        network = (fixed.get("network_width", 0), fixed.get("num_weights", 0), fixed.get("tensor_cores", False))
-        shape = Shape.of(data.num_agents, fixed["observation_size"], *network)
+        network = {name: fixed[name] for name in NETWORK_KEYS if name in fixed}
+        shape = Shape.of(data.num_agents, fixed["observation_size"], **network)
         self.kernel: Any
         if checked:
             self.kernel = CheckedKernel(kernel, shape)

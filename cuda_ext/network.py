@@ -5,8 +5,9 @@ That is ``layers.cuh`` in float32 and, for tensor cores, ``tensor_cores.cuh`` in
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "PART",
     "PRECISIONS",
     "Network",
+    "described",
     "layers_of",
     "packed",
     "packed_fragments",
@@ -58,43 +60,23 @@ class Network:
     def of(cls, policy: Any, num_inputs: int, num_outputs: int, device: Any, precision: str = "float32") -> Network:
         """Convert a torch.nn.Sequential. Nothing is copied to or from the host if the policy is already on the device.
 
-        Raises KernelError if kernels do not support the policy or the precision, or if the policy does not have
-        num_inputs inputs and num_outputs outputs.
+        The first network of a size is an exception, for which the order of its weights is copied to the device.
+        Raises the errors of ``described``.
         """
-        if precision not in PRECISIONS:
-            raise KernelError(f"precision={precision!r} of a policy; use {' or '.join(map(repr, PRECISIONS))}")
-        linears, activations = layers_of(policy, ADVICE)
-        _require_size(linears)
-        actual = [linears[0].in_features, linears[-1].out_features]
-        if actual != [num_inputs, num_outputs]:
-            raise KernelError(
-                f"the policy makes {actual[1]} logits of {actual[0]} numbers, and these environments take "
-                f"{num_outputs} logits and observe {num_inputs} numbers"
-            )
-        import torch
-
-        if precision == "bfloat16":
-            weights = packed_fragments(linears).to(device, copy=True)
-        else:
-            weights = packed(linears).to(device, torch.float32, copy=True)
-        layers = tuple(
-            (linear.out_features, activation) for linear, activation in zip(linears, activations, strict=True)
-        )
-        width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)], precision)
-        return cls(layers, weights, width, precision)
+        layers = described(policy, num_inputs, num_outputs, (), precision)["layers"][1:]
+        linears, _ = layers_of(policy, ADVICE)
+        weights = packed_fragments(linears) if precision == "bfloat16" else packed(linears).float()
+        width, _ = sizes([num_inputs, *layers[::2]], precision)
+        return cls(tuple(zip(layers[::2], layers[1::2], strict=True)), weights.to(device), width, precision)
 
 
 def packed(linears: Sequence[Any]) -> Any:
-    """Return the weights of layers as one vector, in the layout of ``Network.weights``, without gradients."""
-    import torch
+    """Return the weights of layers as one vector, in the layout of ``Network.weights``, without gradients.
 
-    parts = []
-    with torch.no_grad():
-        for linear in linears:
-            rows = linear.weight.T if linear.bias is None else torch.cat([linear.bias[None], linear.weight.T])
-            missing = (0, -linear.out_features % CHUNK, 1 if linear.bias is None else 0, 0)
-            parts.append(torch.nn.functional.pad(rows, missing).reshape(-1))
-        return torch.cat(parts)
+    A few operations gather it, which on a device take less time than those that would arrange layer after layer.
+    """
+    numbers = _numbers(linears)
+    return numbers.index_select(0, _order(_shapes(linears), numbers.device))
 
 
 def packed_fragments(linears: Sequence[Any]) -> Any:
@@ -107,17 +89,68 @@ def packed_fragments(linears: Sequence[Any]) -> Any:
     """
     import torch
 
-    parts = []
+    numbers = _numbers(linears)
+    of_biases, of_weights, sizes_of_biases, sizes_of_weights = _fragment_orders(_shapes(linears), numbers.device)
+    biases = numbers.index_select(0, of_biases).float().view(torch.int32).split(sizes_of_biases)
+    weights = numbers.to(torch.bfloat16).index_select(0, of_weights).view(torch.int32).split(sizes_of_weights)
+    return torch.cat([*itertools.chain(*zip(biases, weights, strict=True))])
+
+
+def _shapes(linears: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
+    """Return the outputs and inputs of each layer, and whether it has biases."""
+    return tuple((linear.out_features, linear.in_features, linear.bias is not None) for linear in linears)
+
+
+def _numbers(linears: Sequence[Any]) -> Any:
+    """Return all weights and biases as one vector, layer by layer, followed by a zero."""
+    import torch
+
     with torch.no_grad():
-        for linear in linears:
-            (num_outputs, num_inputs), pad = linear.weight.shape, torch.nn.functional.pad
-            biases = linear.weight.new_zeros(num_outputs) if linear.bias is None else linear.bias
-            parts.append(pad(biases.float(), (0, -num_outputs % PART)).view(torch.int32))
-            rows = pad(linear.weight.to(torch.bfloat16), (0, -num_inputs % PART, 0, -num_outputs % PART))
-            # Output 16 p + 8 h + n and input 16 k + 8 r + 2 m + i are in lane 4 n + m, in the half i of a register.
-            fragments = rows.reshape(-1, 2, 8, rows.shape[1] // PART, 2, 4, 2)  # (p, h, n, k, r, m, i)
-            parts.append(fragments.permute(0, 3, 2, 5, 1, 4, 6).reshape(-1).view(torch.int32))
-        return torch.cat(parts)
+        parts = [part.reshape(-1) for linear in linears for part in (linear.weight, linear.bias) if part is not None]
+        return torch.cat([*parts, parts[0].new_zeros(1)])
+
+
+def _positions(shapes: Sequence[tuple[int, int, bool]]) -> Iterator[tuple[Any, Any]]:
+    """Yield where ``_numbers`` has each layer's weights, (outputs, inputs), and its biases, else that of the zero."""
+    import torch
+
+    begin, end = 0, sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
+    for outputs, inputs, biased in shapes:
+        weights = torch.arange(begin, begin + outputs * inputs).view(outputs, inputs)
+        begin += outputs * inputs
+        yield weights, torch.arange(begin, begin + outputs) if biased else torch.full((outputs,), end)
+        begin += outputs * biased
+
+
+@functools.lru_cache(maxsize=64)
+def _order(shapes: tuple[tuple[int, int, bool], ...], device: Any) -> Any:
+    """Return where ``_numbers`` has the elements of ``packed``."""
+    import torch
+
+    zero = sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
+    parts = []
+    for weights, biases in _positions(shapes):
+        rows = torch.cat([biases[None], weights.T])
+        parts.append(torch.nn.functional.pad(rows, (0, -len(biases) % CHUNK), value=zero).reshape(-1))
+    return torch.cat(parts).to(device)
+
+
+@functools.lru_cache(maxsize=64)
+def _fragment_orders(shapes: tuple[tuple[int, int, bool], ...], device: Any) -> tuple[Any, Any, list[int], list[int]]:
+    """Return where ``_numbers`` has the biases and weights of ``packed_fragments``, and their words in each layer."""
+    import torch
+
+    zero = sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
+    of_biases, of_weights, pad = [], [], torch.nn.functional.pad
+    for weights, biases in _positions(shapes):
+        num_outputs, num_inputs = weights.shape
+        of_biases.append(pad(biases, (0, -num_outputs % PART), value=zero))
+        rows = pad(weights, (0, -num_inputs % PART, 0, -num_outputs % PART), value=zero)
+        # Output 16 p + 8 h + n and input 16 k + 8 r + 2 m + i are in lane 4 n + m, in the half i of a register.
+        fragments = rows.reshape(-1, 2, 8, rows.shape[1] // PART, 2, 4, 2)  # (p, h, n, k, r, m, i)
+        of_weights.append(fragments.permute(0, 3, 2, 5, 1, 4, 6).reshape(-1))
+    words = [len(part) for part in of_biases], [len(part) // 2 for part in of_weights]
+    return torch.cat(of_biases).to(device), torch.cat(of_weights).to(device), *words
 
 
 def sizes(widths: Sequence[int], precision: str = "float32") -> tuple[int, int]:
@@ -130,6 +163,35 @@ def sizes(widths: Sequence[int], precision: str = "float32") -> tuple[int, int]:
         return max(padded[1:]), sum(after + before * after // 2 for before, after in itertools.pairwise(padded))
     padded = [-(-width // CHUNK) * CHUNK for width in widths[1:]]
     return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
+
+
+def described(
+    policy: Any, num_inputs: int, num_outputs: int, options: Sequence[int], precision: str = "float32"
+) -> dict[str, Any]:
+    """Return the arguments of ``Shape.of`` that describe a torch.nn.Sequential. options: of each choice.
+
+    Raises KernelError if kernels do not support the policy or the precision, or if the policy does not have num_inputs
+    inputs and num_outputs outputs.
+    """
+    if precision not in PRECISIONS:
+        raise KernelError(f"precision={precision!r} of a policy; use {' or '.join(map(repr, PRECISIONS))}")
+    linears, activations = layers_of(policy, ADVICE)
+    _require_size(linears)
+    actual = [linears[0].in_features, linears[-1].out_features]
+    if actual != [num_inputs, num_outputs]:
+        raise KernelError(
+            f"the policy makes {actual[1]} logits of {actual[0]} numbers, and these environments take "
+            f"{num_outputs} logits and observe {num_inputs} numbers"
+        )
+    outputs = [linear.out_features for linear in linears]
+    width, num_weights = sizes([num_inputs, *outputs], precision)
+    return {
+        "network_width": width,
+        "num_weights": num_weights,
+        "tensor_cores": precision == "bfloat16",
+        "layers": (num_inputs, *itertools.chain(*zip(outputs, activations, strict=True))),
+        "options": tuple(options),
+    }
 
 
 def layers_of(network: Any, advice: str) -> tuple[list[Any], list[int]]:

@@ -10,6 +10,8 @@
 #else
 #define NETWORK_WIDTH 256  // for any network: the host's program, and launches without one
 #endif
+// A launch for a device also knows LAYERS, the number of inputs and, for each layer, of its outputs and its activation,
+// and OPTIONS, the number of options of each choice.
 #ifndef NUM_WEIGHTS  // of a network that a block keeps in shared memory; 0 for none
 #define NUM_WEIGHTS 0
 #endif
@@ -20,11 +22,45 @@
 
 enum { NO_POLICY, LOGITS, NETWORK };
 
+// The choices of an agent's action.
+struct Choices {
+    const Env& env;
+    int e, a;
+    size_t index;  // of the agent's row
+    const float* logits;
+    const unsigned char* allowed;
+    float log_prob, entropy;
+    Words words;
+
+    // Makes the k-th choice. KNOWN: the number of its options, where the compiler is to know it, else 0.
+    template <int KNOWN> __device__ __forceinline__ void make(int k) {
+        if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
+        const int n = KNOWN > 0 ? KNOWN : env.policy_nvec[k], j = k % 4;
+        const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
+        const Choice choice = choose_option<KNOWN>(logits, allowed, n, word, env.policy_greedy);
+        ((long long*)env.policy_actions)[index * env.policy_num_choices + k] = choice.option;
+        log_prob += choice.log_prob;
+        entropy += choice.entropy;
+        logits += n;
+        if (allowed != nullptr) allowed += n;
+    }
+
+    // Makes choices of so many options each.
+    template <int... COUNTS> __device__ __forceinline__ void make_known() {
+        int k = 0;
+        (make<COUNTS>(k++), ...);
+    }
+};
+
 // Chooses an agent's action by its logits and writes it to the agent's row, where action() reads it.
 __device__ __forceinline__ void choose_action(const Env& env, int e, int row, int a, const float* logits) {
     const size_t index = row + a;
+#ifdef HAS_NETWORK
+    const unsigned char* allowed = nullptr;
+#else
     const unsigned char* allowed = env.policy_masks;
     if (allowed != nullptr) allowed += index * env.policy_num_options;
+#endif
     float log_prob = 0.0f, entropy = 0.0f;
     Words words = {};
     for (int k = 0; k < env.num_continuous; ++k) {
@@ -36,19 +72,14 @@ __device__ __forceinline__ void choose_action(const Env& env, int e, int row, in
         log_prob += number.log_prob;
         entropy += number.entropy;
     }
-    for (int k = 0; k < env.policy_num_choices; ++k) {
-        if (k % 4 == 0) words = philox(env.seed[e], env.episode[e], env.t[e] + 1, a, POLICY, k / 4);
-        const int n = env.policy_nvec[k], j = k % 4;
-        const unsigned word = j == 0 ? words.w[0] : j == 1 ? words.w[1] : j == 2 ? words.w[2] : words.w[3];
-        const Choice choice = choose_option(logits, allowed, n, word, env.policy_greedy);
-        ((long long*)env.policy_actions)[index * env.policy_num_choices + k] = choice.option;
-        log_prob += choice.log_prob;
-        entropy += choice.entropy;
-        logits += n;
-        if (allowed != nullptr) allowed += n;
-    }
-    env.policy_log_probs[index] = log_prob;
-    env.policy_entropies[index] = entropy;
+    Choices choices = {env, e, a, index, logits, allowed, log_prob, entropy, {}};
+#ifdef OPTIONS
+    choices.make_known<OPTIONS>();
+#else
+    for (int k = 0; k < env.policy_num_choices; ++k) choices.make<0>(k);
+#endif
+    env.policy_log_probs[index] = choices.log_prob;
+    env.policy_entropies[index] = choices.entropy;
 }
 
 // Chooses the actions of an environment's next step. inputs: the agents' observations, a row each. weights: of the
@@ -60,7 +91,11 @@ __device__ __forceinline__ void choose(const Env& env, int e, int row, const Gro
     const int warp_lane = threadIdx.x % 32, last = env.num_agents - 1;
     for (int a = group.rank; GROUP_SIZE > 32 ? a - warp_lane <= last : a < group.size; a += group.size) {
         const float* const observation = inputs + (size_t)(a < last ? a : last) * env.observation_size;
+#ifdef LAYERS
+        forward_warp_known<LAYERS>(observation, weights, logits);
+#else
         forward_warp(observation, env.observation_size, weights, env.policy_layers, env.policy_num_layers, logits);
+#endif
         if (plays && a <= last) choose_action(env, e, row, a, logits);
     }
 #else
@@ -68,8 +103,13 @@ __device__ __forceinline__ void choose(const Env& env, int e, int row, const Gro
         float units[2 * NETWORK_WIDTH];
         const float* logits;
         if (env.policy == NETWORK) {
-            logits = forward(inputs + (size_t)a * env.observation_size, env.observation_size, weights,
-                             env.policy_layers, env.policy_num_layers, units, NETWORK_WIDTH);
+            const float* const observation = inputs + (size_t)a * env.observation_size;
+#ifdef LAYERS
+            logits = forward_known<LAYERS>(observation, weights, units, units + NETWORK_WIDTH);
+#else
+            logits = forward(observation, env.observation_size, weights, env.policy_layers, env.policy_num_layers,
+                             units, NETWORK_WIDTH);
+#endif
         } else {
             logits = env.policy_logits + (size_t)(row + a) * env.policy_num_options;
         }

@@ -12,13 +12,17 @@ struct Choice {
     float log_prob, entropy;
 };
 
-// Chooses one of n options by their logits. allowed: a byte per option, 0 for a forbidden one; null allows all.
+// Chooses one of n options by their logits. allowed: a byte per option, 0 for a forbidden one; null allows all. KNOWN: n,
+// where the compiler is to know it, else 0.
+template <int KNOWN = 0>
 __device__ __forceinline__ Choice choose_option(const float* logits, const unsigned char* allowed, int n, unsigned word,
                                                 bool greedy) {
+    const int num_options = KNOWN ? KNOWN : n;
     const float least = -__uint_as_float(INFINITE_BITS);
     float most = least;
     bool any = false, spoiled = false;
-    for (int k = 0; k < n; ++k) {
+#pragma unroll (KNOWN ? KNOWN : 1)
+    for (int k = 0; k < num_options; ++k) {
         if (allowed != nullptr && allowed[k] == 0) continue;
         const float logit = logits[k];
         any = true;
@@ -32,9 +36,11 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         const float logit = logits[k] != logits[k] ? least : logits[k];
         return logit == most ? 0.0f : logit - most;
     };
-    float total = 0.0f, sum = 0.0f;
-    for (int k = 0; k < n; ++k) {
+    float total = 0.0f, sum = 0.0f, kept[KNOWN ? KNOWN : 1];
+#pragma unroll (KNOWN ? KNOWN : 1)
+    for (int k = 0; k < num_options; ++k) {
         const float distance = below_most(k), weight = exponential(distance);
+        if (KNOWN) kept[k] = weight;
         total += weight;
         if (weight > 0.0f) sum += weight * distance;
     }
@@ -42,10 +48,23 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
     const float target = uniform(word) * total;
     float passed = 0.0f, distance = 0.0f;
     int option = 0;
-    for (; option < n; ++option) {
-        distance = below_most(option);
-        passed += exponential(distance);
-        if (greedy ? distance == 0.0f : passed > target) break;
+    if (KNOWN) {
+        bool chosen = false;
+#pragma unroll
+        for (int k = 0; k < KNOWN; ++k) {
+            passed += kept[k];
+            const float here = below_most(k);
+            const bool now = !chosen && (greedy ? here == 0.0f : passed > target);
+            option = now ? k : option;
+            distance = now ? here : distance;
+            chosen |= now;
+        }
+    } else {
+        for (; option < num_options; ++option) {
+            distance = below_most(option);
+            passed += exponential(distance);
+            if (greedy ? distance == 0.0f : passed > target) break;
+        }
     }
     const float spoil = spoiled ? __uint_as_float(NAN_BITS) : 0.0f, log_total = logarithm(total);
     return {option, spoil + (distance - log_total), spoil + (log_total - sum / total)};

@@ -31,7 +31,9 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parent
-SHARED_WITH_LEARNER = ("exponentials.cuh", "group.cuh", "host.h", "host_threads.h", "layers.cuh", "on_chip.cuh")
+SHARED_WITH_LEARNER = (
+    *("division.cuh", "exponentials.cuh", "group.cuh", "host.h", "host_threads.h", "layers.cuh", "on_chip.cuh"),
+)
 LANES = 256  # environments that the host plays side by side; their state should fit the nearest cache
 INCLUDE = re.compile(r'#include "([\w./]+)"')
 # The learner's kernels (learner/device.cuh) and the structures that they take.

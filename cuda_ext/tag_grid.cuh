@@ -1,4 +1,5 @@
 // tag/grid: taggers chase runners over a grid. references/tag_grid.py defines the rules, in NumPy.
+#include "division.cuh"
 
 enum { START = 1, POOL = 2 };  // purposes of random numbers
 
@@ -52,7 +53,6 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         if (a < num_taggers || !env.alive[first + a]) continue;
         const bool is_tagged = env.tagged[first + a] > 0;
-        env.alive[first + a] = !is_tagged;
         tags += is_tagged;
         runners += !is_tagged;
         env.rewards[row + a] += is_tagged ? -env.tag_penalty_for_runner : env.step_cost_for_tagger;
@@ -64,6 +64,8 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
         if (a < num_taggers) {
             env.rewards[row + a] += tags > 0 ? (float)tags * env.tag_reward_for_tagger : -env.step_cost_for_tagger;
             env.terminations[row + a] = won;
+        } else if (env.terminations[row + a]) {
+            env.alive[first + a] = false;  // after a barrier: compilers let all threads read it before their own agents
         }
         env.truncations[row + a] = late && env.masks[row + a] && !env.terminations[row + a];
     }
@@ -73,13 +75,14 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
 // elements.
 __device__ __forceinline__ void observe_all(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size;
-    const float length = (float)env.grid_length, time = (float)env.t[e] / (float)env.episode_length;
+    const Divisor length(env.grid_length);
+    const float time = Divisor(env.episode_length).divide(env.t[e]);
     for (int k = group.rank; k < n * size; k += group.size) {
         const int a = k / size, feature = k % size, kind = feature / n, other = feature % n;
         const bool alive = env.alive[first + other];
         float value = time;
-        if (kind == 0) value = alive ? (float)env.x[first + other] / length : 0.0f;
-        if (kind == 1) value = alive ? (float)env.y[first + other] / length : 0.0f;
+        if (kind == 0) value = alive ? length.divide(env.x[first + other]) : 0.0f;
+        if (kind == 1) value = alive ? length.divide(env.y[first + other]) : 0.0f;
         if (kind == 2) value = alive && other >= env.num_taggers ? 1.0f : 0.0f;
         if (kind == 3) value = other == a ? 1.0f : 0.0f;
         observations[k] = value;
@@ -95,22 +98,24 @@ __device__ __forceinline__ unsigned long long distance(const Env& env, int i, in
     return env.alive[j] ? (unsigned long long)(dx * dx + dy * dy) << 32 | (unsigned)b : NO_AGENT;
 }
 
-__device__ __forceinline__ void write_other(const Env& env, int first, unsigned long long key, int rank, float* row) {
+__device__ __forceinline__ void write_other(const Env& env, int first, unsigned long long key, int rank,
+                                            const Divisor& length, float* row) {
     const int j = first + (int)(unsigned)key;
-    row[2 + rank] = key == NO_AGENT ? 0.0f : (float)env.x[j] / (float)env.grid_length;
-    row[2 + env.num_nearest + rank] = key == NO_AGENT ? 0.0f : (float)env.y[j] / (float)env.grid_length;
+    row[2 + rank] = key == NO_AGENT ? 0.0f : length.divide(env.x[j]);
+    row[2 + env.num_nearest + rank] = key == NO_AGENT ? 0.0f : length.divide(env.y[j]);
 }
 
 __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Group& group, float* observations) {
     const int n = env.num_agents, first = e * n, size = env.observation_size, num_taggers = env.num_taggers;
-    const float length = (float)env.grid_length, time = (float)env.t[e] / (float)env.episode_length;
+    const Divisor length(env.grid_length);
+    const float time = Divisor(env.episode_length).divide(env.t[e]);
     // If runners are few, all threads search together for each of them.
     const bool together = group.size > 32 && (n - num_taggers) * 16 <= num_taggers;
     for (int a = group.rank; a < n; a += group.size) {
         float* const row = observations + a * size;
         const bool runs = a >= num_taggers;
-        row[0] = (float)env.x[first + a] / length;
-        row[1] = (float)env.y[first + a] / length;
+        row[0] = length.divide(env.x[first + a]);
+        row[1] = length.divide(env.y[first + a]);
         row[size - 2] = runs ? 1.0f : 0.0f;
         row[size - 1] = time;
         if (runs && together) continue;
@@ -122,7 +127,7 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
                 const unsigned long long key = distance(env, first + a, first + b, b);
                 if ((rank == 0 || key > last) && key < nearest) nearest = key;
             }
-            write_other(env, first, nearest, rank, row);
+            write_other(env, first, nearest, rank, length, row);
             last = nearest;
         }
     }
@@ -137,7 +142,7 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
                 if ((rank == 0 || key > last) && key < nearest) nearest = key;
             }
             nearest = group.min(nearest);
-            if (group.rank == 0) write_other(env, first, nearest, rank, row);
+            if (group.rank == 0) write_other(env, first, nearest, rank, length, row);
             last = nearest;
         }
     }

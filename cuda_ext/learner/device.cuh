@@ -66,9 +66,27 @@ template <class V> ALWAYS V filled(float number) { return number; }
 
 #include "learner/tangent.cuh"
 
-// Each thread computes blocks of 4 rows and 4 columns, in registers.
-ALWAYS void multiply(const Product& product, int num_m, int num_n, const Group& group) {
-    constexpr int M = 4, N = 4;
+enum { SCATTERED, ALONG_M, ALONG_K };  // how the numbers of a lie that a thread reads as one vector of four, if any
+
+// Adds the products of M factors and a row of four numbers to sums.
+template <int M> ALWAYS void add_products(float (&sums)[M][4], const float (&factors)[M], const float4& row) {
+#pragma unroll
+    for (int i = 0; i < M; ++i) {
+        sums[i][0] = fused(factors[i], row.x, sums[i][0]);
+        sums[i][1] = fused(factors[i], row.y, sums[i][1]);
+        sums[i][2] = fused(factors[i], row.z, sums[i][2]);
+        sums[i][3] = fused(factors[i], row.w, sums[i][3]);
+    }
+}
+
+ALWAYS float component(const float4& vector, int k) {
+    return k == 0 ? vector.x : k == 1 ? vector.y : k == 2 ? vector.z : vector.w;
+}
+
+// Each thread computes blocks of M rows and 4 columns, in registers.
+template <int M, int LAYOUT>
+ALWAYS void multiply_blocks(const Product& product, int num_m, int num_n, const Group& group) {
+    constexpr int N = 4, STEPS = LAYOUT == ALONG_K ? 4 : 1;
     const int columns = num_n / N, num_blocks = (num_m + M - 1) / M * columns;
 #pragma unroll 1
     for (int index = group.rank; index < num_blocks; index += group.size) {
@@ -84,24 +102,46 @@ ALWAYS void multiply(const Product& product, int num_m, int num_n, const Group& 
             sums[i][0] = start.x, sums[i][1] = start.y, sums[i][2] = start.z, sums[i][3] = start.w;
         }
         const float* b = product.b + n;
-#pragma unroll 2
-        for (int k = 0; k < product.num_k; ++k) {
-            const float4 row = *(const float4*)b;
+#pragma unroll(LAYOUT == ALONG_K ? 1 : 4)
+        for (int k = 0; k < product.num_k; k += STEPS) {
+            float4 vectors[M];
+            if (LAYOUT == ALONG_M) vectors[0] = *(const float4*)(product.a + m + k * product.a_k);
 #pragma unroll
-            for (int i = 0; i < M; ++i) {
-                const float factor = product.a[rows[i] * product.a_m + k * product.a_k];
-                sums[i][0] = fused(factor, row.x, sums[i][0]);
-                sums[i][1] = fused(factor, row.y, sums[i][1]);
-                sums[i][2] = fused(factor, row.z, sums[i][2]);
-                sums[i][3] = fused(factor, row.w, sums[i][3]);
+            for (int i = 0; LAYOUT == ALONG_K && i < M; ++i) {
+                vectors[i] = *(const float4*)(product.a + rows[i] * product.a_m + k);
             }
-            b += product.b_k;
+#pragma unroll
+            for (int j = 0; j < STEPS; ++j) {
+                float factors[M];
+#pragma unroll
+                for (int i = 0; i < M; ++i) {
+                    factors[i] = LAYOUT == ALONG_M   ? component(vectors[0], i)
+                                 : LAYOUT == ALONG_K ? component(vectors[i], j)
+                                                     : product.a[rows[i] * product.a_m + k * product.a_k];
+                }
+                add_products(sums, factors, *(const float4*)b);
+                b += product.b_k;
+            }
         }
 #pragma unroll
         for (int i = 0; i < M; ++i) {
             if (m + i >= num_m) break;
             *(float4*)(product.out + (m + i) * product.out_m + n) = {sums[i][0], sums[i][1], sums[i][2], sums[i][3]};
         }
+    }
+}
+
+// Where blocks of four rows are too few for all threads, each computes a row of a block.
+ALWAYS void multiply(const Product& product, int num_m, int num_n, const Group& group) {
+    const bool is_aligned = ((size_t)product.a & 15) == 0;
+    if ((num_m + 3) / 4 * (num_n / 4) <= group.size / 2) {
+        multiply_blocks<1, SCATTERED>(product, num_m, num_n, group);
+    } else if (is_aligned && product.a_m == 1 && product.a_k % 4 == 0 && num_m % 4 == 0) {
+        multiply_blocks<4, ALONG_M>(product, num_m, num_n, group);
+    } else if (is_aligned && product.a_k == 1 && product.a_m % 4 == 0 && product.num_k % 4 == 0) {
+        multiply_blocks<4, ALONG_K>(product, num_m, num_n, group);
+    } else {
+        multiply_blocks<4, SCATTERED>(product, num_m, num_n, group);
     }
 }
 
@@ -161,8 +201,8 @@ KERNEL learner_transpose(const __grid_constant__ DeviceUpdate arguments) {
                       arguments.transposed + (is_actor ? 0 : transposed_size(update.actor)), device::block());
 }
 
-// A block for each group of each network.
-KERNEL learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
+// A block for each group of each network; three at a time on a multiprocessor, whose shared memory holds five.
+extern "C" __global__ void __launch_bounds__(GROUP_SIZE, 3) learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
     const Statistics statistics = arguments.statistics[arguments.minibatch];
     if (statistics.count == 0) return;
     Minibatch minibatch = device::minibatch_of(arguments.update, arguments.minibatch);
@@ -202,6 +242,7 @@ KERNEL learner_norm(const __grid_constant__ DeviceUpdate arguments) {
     }
     if (group.rank < ALIGNMENT && !is_skipped) {
         float squares = 0.0f;
+#pragma unroll 8
         for (int k = group.rank; k < update.num_weights; k += ALIGNMENT) {
             squares += update.gradients[k] * update.gradients[k];
         }

@@ -189,9 +189,9 @@ TARGET void transpose(const Network& network, const float* weights, float* trans
         const int num_inputs = network.widths[layer - 1], num_outputs = network.widths[layer];
         const int width = padded(num_outputs), row_size = padded(num_inputs);
         const float* const rows = weights + width;
-        for (int j = group.rank; j < num_outputs; j += group.size) {
-            for (int i = 0; i < num_inputs; ++i) transposed[(size_t)j * row_size + i] = rows[(size_t)i * width + j];
-            for (int i = num_inputs; i < row_size; ++i) transposed[(size_t)j * row_size + i] = 0.0f;
+        for (int k = group.rank; k < num_outputs * row_size; k += group.size) {
+            const int j = k / row_size, i = k % row_size;
+            transposed[k] = i < num_inputs ? rows[(size_t)i * width + j] : 0.0f;
         }
         transposed += (size_t)num_outputs * row_size;
         weights += layer_size(network, layer);

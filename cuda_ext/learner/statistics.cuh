@@ -18,12 +18,14 @@ __device__ inline RowSum add_tiles(const Update& update, const Minibatch& miniba
     for (int first = 0; first < num_tiles; first += group.size) {
         const int begin = (first + group.rank) * TILE;
         RowSum tile = {0.0, 0};
-        for (int k = begin; k < begin + TILE && k < minibatch.num_rows; ++k) {
+        const int end = begin + TILE < minibatch.num_rows ? begin + TILE : minibatch.num_rows;
+#pragma unroll 8  // so that a device reads several rows at once
+        for (int k = begin; k < end; ++k) {
             const long long row = minibatch.rows[k];
-            if (!is_valid(update, row)) continue;
+            const bool counts = is_valid(update, row);
             const double distance = update.advantages[row] - from;
-            tile.total += squared ? distance * distance : distance;
-            tile.count += 1;
+            tile.total = counts ? tile.total + (squared ? distance * distance : distance) : tile.total;
+            tile.count += counts;
         }
         group.sync();
         tile_sums[group.rank] = tile;

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from pufferlib.emulation import emulate
 from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
 from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY, num_continuous_of
 
-__all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
+__all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage", "policy_of"]
 
 # The launches for which backend "cuda" compiles kernels, with their constants and the precision of their network.
 LAUNCHES: dict[str, dict[str, Any]] = {
@@ -57,6 +58,14 @@ def architectures() -> tuple[str, list[str], list[str]]:
     )
 
 
+def policy_of(num_inputs: int, num_outputs: int, hidden: Sequence[int] = HIDDEN) -> Any:
+    """Return a torch.nn.Sequential with tanh after its hidden layers."""
+    nn = importlib.import_module("torch").nn
+    pairs = itertools.pairwise([num_inputs, *hidden, num_outputs])
+    layers = [part for sizes in pairs for part in (nn.Linear(*sizes), nn.Tanh())]
+    return nn.Sequential(*layers[:-1])
+
+
 def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[str, Any] | None = None) -> KernelUsage:
     """Compile a kernel as backend "cuda" does, and return the resources that it needs.
 
@@ -74,16 +83,17 @@ def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[s
     values = {**data.parameters_of(kernel, reference), "num_agents": rows.num_agents, "observation_size": size}
     values["num_continuous"] = num_continuous
     constants = data.constants_of(kernel, {**values, **LAUNCHES[launch]})
-    width, num_weights, precision = 0, 0, LAUNCHES[launch].get("precision", "float32")
+    described: dict[str, Any] = {}
     if LAUNCHES[launch]["policy"] == NETWORK:
-        nvec = getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0))
-        num_outputs = num_continuous or int(np.sum(nvec))
-        width, num_weights = network.sizes([size, *HIDDEN, num_outputs], precision)
+        nvec = np.atleast_1d(getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0)))
+        num_outputs = num_continuous or int(nvec.sum())
+        precision, options = LAUNCHES[launch].get("precision", "float32"), () if num_continuous else nvec.tolist()
+        described = network.described(policy_of(size, num_outputs), size, num_outputs, options, precision)
 
     def compiled(shape: Any) -> tuple[Any, Any]:
         return shape, nvrtc.compiled(kernel, shape, constants, architecture)
 
-    wanted = functions.Shape.of(rows.num_agents, size, width, num_weights, precision == "bfloat16")
+    wanted = functions.Shape.of(rows.num_agents, size, **described)
     shape, cubin = functions.fitting(compiled, wanted)
     return KernelUsage(
         rows.num_agents, size, shape, cubin, occupancy.Occupancy.of(cubin, shape.block_size, architecture)

@@ -289,8 +289,11 @@ def test_stretches_in_a_row_are_those_without_a_graph(trainer: Any, device: str)
 
 ALONE = """
 import sys, torch.distributed, torch.distributed.nn.functional
+from benchmarks.gpu_stages import find_own_tests
 from cleanrl_demo import ppo_cuda
 from devices import begin
+
+find_own_tests()
 from tests.cuda_ext import test_gpu
 
 device = sys.argv[1]

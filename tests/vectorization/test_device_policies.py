@@ -13,12 +13,14 @@ from devices import FIBRES, LOOPS, ON_HOST_AND_DEVICE, Player, array_of, assert_
 from torch import nn
 
 from cuda_ext.data import constants_of, parameters_of
-from cuda_ext.functions import WEIGHTS_NBYTES, Shape, fitting
+from cuda_ext.functions import Shape, fitting
+from cuda_ext.network import described
 from cuda_ext.nvrtc import Cubin, compiled
 from cuda_ext.references.layers import Layer, forward
 from cuda_ext.references.sampling import sampled, words_of
 from pufferlib.emulation import emulate
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError
+from pufferlib.testing.kernel_usage import policy_of
 from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
 from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
 from pufferlib.vectorization.device.vecenv import CUDA
@@ -259,18 +261,18 @@ def test_mistakes_are_named() -> None:
 
 # ------------------------------------------------------------------------------------- devices that are not there
 
-# What is compiled: the environment, what is constant, floats of the widest layer and of all weights, the architecture.
+# What is compiled: the environment, what is constant, the outputs of hidden layers, the architecture.
 STEP, ALONE = {"policy": LOGITS, "num_steps": 1}, {"policy": LOGITS, "num_steps": 0}
-SMALL, LARGE = (64, 5000), (256, 100_000)
+SMALL, LARGE = (64, 30), (256, 256, 256)
 DEVICE_CASES: list[Any] = [
-    ("many agents", STEP, (0, 0), "sm_120"),
+    ("many agents", STEP, (), "sm_120"),
     ("one agent", {"policy": NETWORK}, LARGE, "sm_120"),
     *(
         pytest.param(*case, marks=pytest.mark.long)
         for case in (
-            ("some agents", STEP, (0, 0), "sm_80"),
-            ("two choices", STEP, (0, 0), "sm_90"),
-            ("some agents", ALONE, (0, 0), "sm_80"),
+            ("some agents", STEP, (), "sm_80"),
+            ("two choices", STEP, (), "sm_90"),
+            ("some agents", ALONE, (), "sm_80"),
             ("some agents", {"policy": NETWORK}, SMALL, "sm_90"),
             ("two choices", {"policy": NETWORK}, SMALL, "sm_120"),
             ("many agents", {"policy": NETWORK}, SMALL, "sm_80"),
@@ -279,40 +281,49 @@ DEVICE_CASES: list[Any] = [
 ]
 
 
-def cubin_of(which: str, sizes: dict[str, int], network: tuple[int, int], architecture: str) -> Cubin:
+def cubin_of(which: str, fixed: dict[str, int], hidden: tuple[int, ...], architecture: str) -> Cubin:
     name, kwargs = ENVS.get(which, IN_CELLS)
     kernel = kernel_of(name)
     reference = reference_of(kernel)(**kwargs)
-    rows = emulate(reference)
-    num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
-    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, **sizes}
+    rows: Any = emulate(reference)
+    num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))
+    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, **fixed}
     constants = constants_of(kernel, values)
-    return fitting(lambda shape: compiled(kernel, shape, constants, architecture), Shape.of(num_agents, size, *network))
+    described = network_described(rows, size, hidden) if hidden else {}
+    wanted = Shape.of(num_agents, size, **described)
+    return fitting(lambda shape: compiled(kernel, shape, constants, architecture), wanted)
 
 
-@pytest.mark.parametrize(("which", "sizes", "network", "architecture"), DEVICE_CASES, ids=str)
-def test_no_register_is_spilled(which: str, sizes: dict[str, int], network: tuple[int, int], architecture: str) -> None:
+def network_described(rows: Any, size: int, hidden: tuple[int, ...]) -> dict[str, Any]:
+    nvec = np.atleast_1d(getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0)))
+    num_outputs = int(nvec.sum())
+    return described(policy_of(size, num_outputs, hidden), size, num_outputs, nvec.tolist())
+
+
+@pytest.mark.parametrize(("which", "fixed", "hidden", "architecture"), DEVICE_CASES, ids=str)
+def test_no_register_is_spilled(which: str, fixed: dict[str, int], hidden: tuple[int, ...], architecture: str) -> None:
     """Two layers of a network lie in the stack, in sm_120's twice; other launches need none."""
-    width, num_weights = network
-    cubin = cubin_of(which, sizes, network, architecture)
+    cubin = cubin_of(which, fixed, hidden, architecture)
     assert cubin.code[:4] == b"\x7fELF"
-    assert cubin.spilled_nbytes == 0 and cubin.stack_nbytes <= 2 * 2 * 4 * width
-    assert cubin.num_registers <= 112
-    assert (cubin.shared_nbytes >= 4 * num_weights) == (4 * num_weights <= WEIGHTS_NBYTES)
+    assert cubin.spilled_nbytes == 0 and cubin.stack_nbytes <= 2 * 2 * 4 * max(hidden, default=0)
+    assert cubin.num_registers <= 128
     assert cubin.shared_nbytes <= 48 * 1024
 
 
 def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
     """Together they are more than the 48 KB that a block has."""
-    cubin = cubin_of("in cells", {"policy": NETWORK}, (64, 6000), "sm_90")
+    cubin = cubin_of("in cells", {"policy": NETWORK}, (64, 6), "sm_90")
     assert 28_000 < cubin.shared_nbytes < 46_000  # its cells, state and rows, and no weights
-    assert cubin_of("some agents", {"policy": NETWORK}, (64, 6000), "sm_90").shared_nbytes > 24_000
+    assert cubin_of("some agents", {"policy": NETWORK}, (64, 56), "sm_90").shared_nbytes > 20_000
+
+
+def test_large_weights_are_not_in_shared_memory() -> None:
+    small, large = (cubin_of("some agents", {"policy": NETWORK}, (64, size), "sm_90") for size in (30, 90))
+    assert small.shared_nbytes > 4 * (22 * 64 + 65 * 32) and large.shared_nbytes < small.shared_nbytes - 4 * 65 * 32
 
 
 def test_a_kernel_without_a_policy_pays_nothing() -> None:
-    without, chooses = (
-        cubin_of("one agent", {**STEP, "policy": kind}, (0, 0), "sm_90") for kind in (NO_POLICY, LOGITS)
-    )
+    without, chooses = (cubin_of("one agent", {**STEP, "policy": kind}, (), "sm_90") for kind in (NO_POLICY, LOGITS))
     assert without.num_registers <= chooses.num_registers and len(without.code) < 0.9 * len(chooses.code)
 
 

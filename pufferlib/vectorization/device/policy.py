@@ -58,7 +58,7 @@ class Policies:
             }
         else:
             nvec = np.asarray(getattr(space, "nvec", getattr(space, "n", None)), np.int32).reshape(-1)
-            self.num_outputs = int(nvec.sum())
+            self.num_outputs, self.options = int(nvec.sum()), tuple(nvec.tolist())
             self.fixed = {
                 "policy_nvec": launchers.to_device(nvec, self._tensors),
                 "policy_num_choices": len(nvec),
@@ -137,14 +137,10 @@ class Policies:
         KernelError if no kernel can run it, or not in that precision on this device, or if actions are numbers.
         """
         self._require_options("a torch.nn.Sequential chooses")
-        kind = importlib.import_module("cuda_ext.network").Network
-        network = kind.of(policy, num_inputs, self.num_outputs, self._launchers.device, precision)
-        launcher = self._launchers.variant(
-            policy=NETWORK,
-            network_width=network.width,
-            num_weights=len(network.weights),
-            tensor_cores=network.precision == "bfloat16",
-        )
+        networks = importlib.import_module("cuda_ext.network")
+        described = networks.described(policy, num_inputs, self.num_outputs, self.options, precision)
+        launcher = self._launchers.variant(policy=NETWORK, **described)  # before what is first copied to the device
+        network = networks.Network.of(policy, num_inputs, self.num_outputs, self._launchers.device, precision)
         launcher.set(
             {
                 **self.fixed,
