@@ -201,8 +201,15 @@ KERNEL learner_transpose(const __grid_constant__ DeviceUpdate arguments) {
                       arguments.transposed + (is_actor ? 0 : transposed_size(update.actor)), device::block());
 }
 
-// A block for each group of each network; three at a time on a multiprocessor, whose shared memory holds five.
-extern "C" __global__ void __launch_bounds__(GROUP_SIZE, 3) learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
+// The blocks of learner_gradients on a multiprocessor at a time, at least; with three, sm_100 and later spill registers.
+#if __CUDA_ARCH__ >= 1000
+#define NUM_RESIDENT 2
+#else
+#define NUM_RESIDENT 3
+#endif
+
+// A block for each group of each network.
+extern "C" __global__ void __launch_bounds__(GROUP_SIZE, NUM_RESIDENT) learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
     const Statistics statistics = arguments.statistics[arguments.minibatch];
     if (statistics.count == 0) return;
     Minibatch minibatch = device::minibatch_of(arguments.update, arguments.minibatch);

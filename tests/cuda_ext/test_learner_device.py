@@ -189,7 +189,7 @@ MOST = {
     "learner_sum": (40, 0),
     "learner_norm": (40, 64),
     "learner_step": (32, 0),
-    "learner_outputs": (96, 45056),
+    "learner_outputs": (104, 45056),
     "learner_advantages": (40, 0),
 }
 
