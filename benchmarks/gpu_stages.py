@@ -207,7 +207,7 @@ def check(run: Run, limit_s: float) -> Outcome:
     options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
     options += ["--first-arguments"] if run.device == "host" else []
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
-    # torch's threads would wait for each other, and have little to do.
+    # torch's threads would wait for each other.
     single_threaded = replace(run, env={**run.env, "OMP_NUM_THREADS": "1"})
     commands = [[sys.executable, "-m", "pytest", *plain, *options, file] for file in TESTS]
     results = single_threaded.calls(commands, limit_s, at_once=max(1, (os.cpu_count() or 1) // 2))
@@ -217,8 +217,8 @@ def check(run: Run, limit_s: float) -> Outcome:
     if counts["failed"]:
         failed = ", ".join(line["test"] for line in tests if line["outcome"] == "failed")
         return Outcome("failed", f"{counted}: {failed[:300]}")
-    outcomes = {file: outcome_of(*result) for file, result in zip(TESTS, results, strict=True)}
-    not_done = {file: outcome for file, outcome in outcomes.items() if outcome != DONE}
+    by_file = {file: outcome_of(*result) for file, result in zip(TESTS, results, strict=True)}
+    not_done = {file: outcome for file, outcome in by_file.items() if outcome != DONE}
     ended = joined(not_done) if not_done else DONE
     if ended.status == "done" and not counts["passed"]:
         return Outcome("failed", f"{counted}: none has run")
@@ -391,7 +391,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def find_own_tests() -> None:
-    """Have ``import tests`` find ours: another package of that name would hide it, as it has no __init__.py."""
+    """Make ``import tests`` find ours: another package of that name would hide it, as it has no __init__.py."""
     tests = sys.modules.setdefault("tests", types.ModuleType("tests"))
     tests.__path__ = [str(ROOT / "tests")]
 

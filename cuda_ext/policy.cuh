@@ -22,8 +22,8 @@
 
 enum { NO_POLICY, LOGITS, NETWORK };
 
-// The choices of an agent's action.
-struct Choices {
+// Makes the choices of an agent's action.
+struct Chooser {
     const Env& env;
     int e, a;
     size_t index;  // of the agent's row
@@ -72,14 +72,14 @@ __device__ __forceinline__ void choose_action(const Env& env, int e, int row, in
         log_prob += number.log_prob;
         entropy += number.entropy;
     }
-    Choices choices = {env, e, a, index, logits, allowed, log_prob, entropy, {}};
+    Chooser chooser = {env, e, a, index, logits, allowed, log_prob, entropy, {}};
 #ifdef OPTIONS
-    choices.make_known<OPTIONS>();
+    chooser.make_known<OPTIONS>();
 #else
-    for (int k = 0; k < env.policy_num_choices; ++k) choices.make<0>(k);
+    for (int k = 0; k < env.policy_num_choices; ++k) chooser.make<0>(k);
 #endif
-    env.policy_log_probs[index] = choices.log_prob;
-    env.policy_entropies[index] = choices.entropy;
+    env.policy_log_probs[index] = chooser.log_prob;
+    env.policy_entropies[index] = chooser.entropy;
 }
 
 // Chooses the actions of an environment's next step. inputs: the agents' observations, a row each. weights: of the

@@ -36,11 +36,11 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         const float logit = logits[k] != logits[k] ? least : logits[k];
         return logit == most ? 0.0f : logit - most;
     };
-    float total = 0.0f, sum = 0.0f, kept[KNOWN ? KNOWN : 1];
+    float total = 0.0f, sum = 0.0f, weights[KNOWN ? KNOWN : 1];
 #pragma unroll (KNOWN ? KNOWN : 1)
     for (int k = 0; k < num_options; ++k) {
         const float distance = below_most(k), weight = exponential(distance);
-        if (KNOWN) kept[k] = weight;
+        if (KNOWN) weights[k] = weight;
         total += weight;
         if (weight > 0.0f) sum += weight * distance;
     }
@@ -52,7 +52,7 @@ __device__ __forceinline__ Choice choose_option(const float* logits, const unsig
         bool chosen = false;
 #pragma unroll
         for (int k = 0; k < KNOWN; ++k) {
-            passed += kept[k];
+            passed += weights[k];
             const float here = below_most(k);
             const bool now = !chosen && (greedy ? here == 0.0f : passed > target);
             option = now ? k : option;

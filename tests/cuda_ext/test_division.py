@@ -110,11 +110,13 @@ def test_a_device_divides_as_by_a_division(cuda: str) -> None:
         wrong = cupy.zeros(1, np.uint32)
         module.get_function("count_wrong")((2**23 // 256,), (256,), (wrong,))
         assert int(wrong[0]) == 0
-        given = FLOATS[(FLOATS == 0) | ~(np.abs(FLOATS) < 2**-126)]  # CuPy compiles so that smaller ones are 0
-        exps, tanhs = cupy.zeros((2, len(given)), np.float32)
-        module.get_function("play")((-(-len(given) // 256),), (256,), (cupy.asarray(given), len(given), exps, tanhs))
+        numbers = FLOATS[(FLOATS == 0) | ~(np.abs(FLOATS) < 2**-126)]  # CuPy compiles so that smaller ones are 0
+        exps, tanhs = cupy.zeros((2, len(numbers)), np.float32)
+        module.get_function("play")(
+            (-(-len(numbers) // 256),), (256,), (cupy.asarray(numbers), len(numbers), exps, tanhs)
+        )
         with np.errstate(all="ignore"):
             for actual, function in ((exps, exponential), (tanhs, hyperbolic_tangent)):
-                ours, theirs = cupy.asnumpy(actual), function(given)
+                ours, theirs = cupy.asnumpy(actual), function(numbers)
                 both = ~(np.isnan(ours) & np.isnan(theirs))
                 assert_same_bits(ours[both], theirs[both])
