@@ -123,6 +123,8 @@ class Run:
                 time.sleep(0.02)
         finally:
             for call in running.values():
+                call.process.terminate()
+            for call in running.values():
                 call.end()
         return ended
 

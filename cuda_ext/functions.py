@@ -126,9 +126,9 @@ class Shape:
         if self.network_width:
             macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
         if self.layers:
-            macros["LAYERS"] = ", ".join(map(str, self.layers))
+            macros["NETWORK_LAYERS"] = ", ".join(map(str, self.layers))
         if self.options and sum(self.options) <= MOST_OPTIONS:
-            macros["OPTIONS"] = ", ".join(map(str, self.options))
+            macros["POLICY_OPTIONS"] = ", ".join(map(str, self.options))
         return macros | ({"TENSOR_CORES": 1} if self.tensor_cores else {})
 
     def num_blocks(self, num_envs: int) -> int:

@@ -16,8 +16,6 @@ from pufferlib.errors import KernelError
 
 __all__ = ["Launcher"]
 
-NETWORK_KEYS = ("network_width", "num_weights", "tensor_cores", "layers", "options")  # arguments of ``Shape.of``
-
 
 class Launcher:
     """An environment's kernel, ready to launch on the device of its data.
@@ -25,20 +23,25 @@ class Launcher:
     fixed: the arguments that are the same in every launch, keyed by name: those of ``schema.LAUNCH``, of which
         observation_size is required, and the values of all parameters. A kernel for a device has those of
         ``schema.CONSTANTS`` and the parameters declared constant compiled in, which can make it cheaper; a kernel for
-        num_steps=1, for example, needs fewer registers. More keys, those of NETWORK_KEYS, describe the network that
-        chooses actions, if there is one (see ``Shape``).
+        num_steps=1, for example, needs fewer registers.
     num_threads: the maximum number of threads on the host. checked: whether to run the kernel on the host in the way
-        that a device would (see ``checking``).
+        that a device would (see ``checking``). network: the result of ``network.described`` for the network that
+        chooses actions, if there is one.
 
-    Raises KernelError if tensor_cores is true and the kernel runs on the host, unless ``checked``.
+    Raises KernelError if the network is in bfloat16 and the kernel runs on the host, unless ``checked``.
     """
 
     def __init__(
-        self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
+        self,
+        kernel: KernelEnv,
+        data: Data,
+        fixed: Mapping[str, Any],
+        num_threads: int,
+        checked: bool = False,
+        network: Mapping[str, Any] | None = None,
     ) -> None:
         constants: dict[str, int | float] = {}
-        network = {name: fixed[name] for name in NETWORK_KEYS if name in fixed}
-        shape = Shape.of(data.num_agents, fixed["observation_size"], **network)
+        shape = Shape.of(data.num_agents, fixed["observation_size"], **(network or {}))
         self.kernel: Any
         if checked:
             self.kernel = CheckedKernel(kernel, shape)

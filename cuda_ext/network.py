@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,53 +96,57 @@ def packed_fragments(linears: Sequence[Any]) -> Any:
     return torch.cat([*itertools.chain(*zip(biases, weights, strict=True))])
 
 
-def _shapes(linears: Sequence[Any]) -> tuple[tuple[int, int, bool], ...]:
-    """Return the outputs and inputs of each layer, and whether it has biases."""
-    return tuple((linear.out_features, linear.in_features, linear.bias is not None) for linear in linears)
+def _shapes(linears: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Return the outputs and inputs of each layer."""
+    return tuple((linear.out_features, linear.in_features) for linear in linears)
 
 
 def _numbers(linears: Sequence[Any]) -> Any:
-    """Return all weights and biases as one vector, layer by layer, followed by a zero."""
+    """Return all weights and biases as one vector, layer by layer, followed by a zero. Biases that lack are zeros."""
     import torch
 
+    parts = []
     with torch.no_grad():
-        parts = [part.reshape(-1) for linear in linears for part in (linear.weight, linear.bias) if part is not None]
-        return torch.cat([*parts, parts[0].new_zeros(1)])
+        for linear in linears:
+            biases = linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+            parts += [linear.weight.reshape(-1), biases]
+        return torch.cat([*parts, linears[0].weight.new_zeros(1)])
 
 
-def _positions(shapes: Sequence[tuple[int, int, bool]]) -> Iterator[tuple[Any, Any]]:
-    """Yield where ``_numbers`` has each layer's weights, (outputs, inputs), and its biases, else that of the zero."""
+def _positions(shapes: Sequence[tuple[int, int]]) -> tuple[list[tuple[Any, Any]], int]:
+    """Return where ``_numbers`` has each layer's weights, (outputs, inputs), and its biases; and where its zero is."""
     import torch
 
-    begin, end = 0, sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
-    for outputs, inputs, biased in shapes:
-        weights = torch.arange(begin, begin + outputs * inputs).view(outputs, inputs)
-        begin += outputs * inputs
-        yield weights, torch.arange(begin, begin + outputs) if biased else torch.full((outputs,), end)
-        begin += outputs * biased
+    layers, begin = [], 0
+    for outputs, inputs in shapes:
+        end = begin + outputs * inputs
+        weights = torch.arange(begin, end, dtype=torch.int32).view(outputs, inputs)
+        begin = end + outputs
+        layers.append((weights, torch.arange(end, begin, dtype=torch.int32)))
+    return layers, begin
 
 
-@functools.lru_cache(maxsize=64)
-def _order(shapes: tuple[tuple[int, int, bool], ...], device: Any) -> Any:
+@functools.lru_cache(maxsize=16)
+def _order(shapes: tuple[tuple[int, int], ...], device: Any) -> Any:
     """Return where ``_numbers`` has the elements of ``packed``."""
     import torch
 
-    zero = sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
+    layers, zero = _positions(shapes)
     parts = []
-    for weights, biases in _positions(shapes):
+    for weights, biases in layers:
         rows = torch.cat([biases[None], weights.T])
         parts.append(torch.nn.functional.pad(rows, (0, -len(biases) % CHUNK), value=zero).reshape(-1))
     return torch.cat(parts).to(device)
 
 
-@functools.lru_cache(maxsize=64)
-def _fragment_orders(shapes: tuple[tuple[int, int, bool], ...], device: Any) -> tuple[Any, Any, list[int], list[int]]:
+@functools.lru_cache(maxsize=16)
+def _fragment_orders(shapes: tuple[tuple[int, int], ...], device: Any) -> tuple[Any, Any, list[int], list[int]]:
     """Return where ``_numbers`` has the biases and weights of ``packed_fragments``, and their words in each layer."""
     import torch
 
-    zero = sum(outputs * inputs + outputs * biased for outputs, inputs, biased in shapes)
+    layers, zero = _positions(shapes)
     of_biases, of_weights, pad = [], [], torch.nn.functional.pad
-    for weights, biases in _positions(shapes):
+    for weights, biases in layers:
         num_outputs, num_inputs = weights.shape
         of_biases.append(pad(biases, (0, -num_outputs % PART), value=zero))
         rows = pad(weights, (0, -num_inputs % PART, 0, -num_outputs % PART), value=zero)

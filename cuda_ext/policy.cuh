@@ -10,8 +10,8 @@
 #else
 #define NETWORK_WIDTH 256  // for any network: the host's program, and launches without one
 #endif
-// A launch for a device also knows LAYERS, the number of inputs and, for each layer, of its outputs and its activation,
-// and OPTIONS, the number of options of each choice.
+// A launch for a device also knows NETWORK_LAYERS, the number of inputs and, for each layer, of its outputs and its
+// activation, and POLICY_OPTIONS, the number of options of each choice.
 #ifndef NUM_WEIGHTS  // of a network that a block keeps in shared memory; 0 for none
 #define NUM_WEIGHTS 0
 #endif
@@ -73,8 +73,8 @@ __device__ __forceinline__ void choose_action(const Env& env, int e, int row, in
         entropy += number.entropy;
     }
     Chooser chooser = {env, e, a, index, logits, allowed, log_prob, entropy, {}};
-#ifdef OPTIONS
-    chooser.make_known<OPTIONS>();
+#ifdef POLICY_OPTIONS
+    chooser.make_known<POLICY_OPTIONS>();
 #else
     for (int k = 0; k < env.policy_num_choices; ++k) chooser.make<0>(k);
 #endif
@@ -91,11 +91,7 @@ __device__ __forceinline__ void choose(const Env& env, int e, int row, const Gro
     const int warp_lane = threadIdx.x % 32, last = env.num_agents - 1;
     for (int a = group.rank; GROUP_SIZE > 32 ? a - warp_lane <= last : a < group.size; a += group.size) {
         const float* const observation = inputs + (size_t)(a < last ? a : last) * env.observation_size;
-#ifdef LAYERS
-        forward_warp_known<LAYERS>(observation, weights, logits);
-#else
-        forward_warp(observation, env.observation_size, weights, env.policy_layers, env.policy_num_layers, logits);
-#endif
+        forward_warp<NETWORK_LAYERS>(observation, weights, logits);
         if (plays && a <= last) choose_action(env, e, row, a, logits);
     }
 #else
@@ -104,8 +100,8 @@ __device__ __forceinline__ void choose(const Env& env, int e, int row, const Gro
         const float* logits;
         if (env.policy == NETWORK) {
             const float* const observation = inputs + (size_t)a * env.observation_size;
-#ifdef LAYERS
-            logits = forward_known<LAYERS>(observation, weights, units, units + NETWORK_WIDTH);
+#ifdef NETWORK_LAYERS
+            logits = forward_known<NETWORK_LAYERS>(observation, weights, units, units + NETWORK_WIDTH);
 #else
             logits = forward(observation, env.observation_size, weights, env.policy_layers, env.policy_num_layers,
                              units, NETWORK_WIDTH);

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from cuda_ext.schema import KernelEnv
 from cuda_ext.staging import Staging
@@ -99,7 +100,7 @@ def for_host(kernel: KernelEnv) -> str:
     )
 
 
-def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
+def for_checks(kernel: KernelEnv, macros: Mapping[str, Any], *, threads: bool = False) -> str:
     """Return a C++ program that runs a kernel on the host with the groups of threads that a device would use.
 
     It exports ``const char* <entry>_check(const Arguments*, unsigned num_blocks, unsigned num_threads, unsigned
@@ -170,7 +171,7 @@ def learner_digest(*more: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
-def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
+def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, Any]) -> str:
     """Return a CUDA program with one kernel, called ``name``, with the headers of FOLDER inlined.
 
     constants: the values to compile in, keyed by name. macros: those of ``Shape.macros`` (see kernel.cuh).

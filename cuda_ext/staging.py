@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cuda_ext.schema import COMMON, CTYPES, Field, Schema
 
@@ -36,7 +37,7 @@ class Staging:
     shared_rows: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: Schema, macros: Mapping[str, int], *, use_registers: bool = True) -> Staging:
+    def of(cls, schema: Schema, macros: Mapping[str, Any], *, use_registers: bool = True) -> Staging:
         """Return where a launch with these macros (those of ``Shape.macros``) keeps a schema's data.
 
         use_registers: False leaves the fields and rows of a thread that plays alone in memory, where sanitizers see
@@ -67,7 +68,7 @@ class Staging:
                 shared.append(field)
         return cls(tuple(registers), tuple(shared), (), rows)
 
-    def declaration(self, schema: Schema, macros: Mapping[str, int], constants: Mapping[str, int | float]) -> str:
+    def declaration(self, schema: Schema, macros: Mapping[str, Any], constants: Mapping[str, int | float]) -> str:
         """Return the C++ of a launch's ``struct Arguments``, of ``struct Env``, and of the functions that use both."""
         num_envs, num_agents = envs_per_block(macros["GROUP_SIZE"], macros["BLOCK_SIZE"]), macros["NUM_AGENTS"]
         sizes = {"agent": num_envs * num_agents, "env": num_envs}
@@ -121,7 +122,7 @@ def _loop(per: str, statements: list[str]) -> Iterator[str]:
         yield "    }"
 
 
-def _num_tiles(macros: Mapping[str, int]) -> int:
+def _num_tiles(macros: Mapping[str, Any]) -> int:
     """Return the number of floats that a block keeps to collect observations."""
     group_size, block_size = macros["GROUP_SIZE"], macros["BLOCK_SIZE"]
     return macros["TILE"] * (block_size // 32 if group_size <= 32 else 1)

@@ -87,19 +87,21 @@ __device__ __forceinline__ uint4 first_fragment(const float* inputs, int tile, i
     return {words[0], words[1], words[2], words[3]};
 }
 
+// Returns the 32-bit words of a layer's weights.
+constexpr __device__ __forceinline__ int words_of_layer(int num_inputs, int num_outputs) {
+    const int num_steps = (num_inputs + PART - 1) / PART, num_parts = (num_outputs + PART - 1) / PART;
+    return num_parts * PART + num_parts * num_steps * 32 * 4;
+}
+
 // Computes a layer for the rows of a warp's lanes. units: of the fragments of its inputs, two a part, one for each tile;
 // null, where inputs is, the lane's own row. later: gets the fragments of its outputs, unless it is the last layer, whose
-// outputs get those of the lane's row. weights: the biases, then the fragments. INPUTS, OUTPUTS, ACTIVATION: the last
-// three arguments where the compiler is to know them, else 0.
+// outputs get those of the lane's row. weights: the biases, then the fragments.
 template <int INPUTS, int OUTPUTS, int ACTIVATION>
 __device__ __forceinline__ void compute_layer_warp(const uint4* units, const float* inputs, uint4* later,
-                                                   float* outputs, const float* weights, int num_inputs,
-                                                   int num_outputs, int activation) {
-    constexpr bool known = OUTPUTS > 0, small = known && INPUTS <= MOST_KEPT && OUTPUTS <= MOST_KEPT;
-    [[maybe_unused]] constexpr int most_parts = small ? MOST_KEPT / PART : 1;
-    const int width = known ? OUTPUTS : num_outputs, follows = known ? ACTIVATION : activation;
-    const int size = known ? INPUTS : num_inputs;
-    const int num_steps = (size + PART - 1) / PART, num_parts = (width + PART - 1) / PART;
+                                                   float* outputs, const float* weights) {
+    constexpr bool keeps = INPUTS <= MOST_KEPT && OUTPUTS <= MOST_KEPT;
+    [[maybe_unused]] constexpr int most_parts = keeps ? MOST_KEPT / PART : 1;
+    constexpr int num_steps = (INPUTS + PART - 1) / PART, num_parts = (OUTPUTS + PART - 1) / PART;
     const int warp_lane = threadIdx.x % 32, m = warp_lane % 4;
     const uint4* const fragments = (const uint4*)(weights + num_parts * PART) + warp_lane;
 #pragma unroll most_parts
@@ -113,12 +115,12 @@ __device__ __forceinline__ void compute_layer_warp(const uint4* units, const flo
         for (int k = 0; k < num_steps; ++k) {
             const uint4 words = fragments[(part * num_steps + k) * 32];
             for (int tile = 0; tile < 2; ++tile) {
-                const uint4 a = units != nullptr ? units[2 * k + tile] : first_fragment(inputs, tile, k, size);
+                const uint4 a = units != nullptr ? units[2 * k + tile] : first_fragment(inputs, tile, k, INPUTS);
                 multiply_add(sums[0][tile], a, words.x, words.y);
                 multiply_add(sums[1][tile], a, words.z, words.w);
             }
         }
-        activate(&sums[0][0][0], follows, width - part * PART - 2 * m);
+        activate(&sums[0][0][0], ACTIVATION, OUTPUTS - part * PART - 2 * m);
         if (later == nullptr) {
             exchange(sums[0], outputs + part * PART);
             exchange(sums[1], outputs + part * PART + 8);
@@ -132,53 +134,24 @@ __device__ __forceinline__ void compute_layer_warp(const uint4* units, const flo
     }
 }
 
-// Returns the 32-bit words of a layer's weights.
-constexpr __device__ __forceinline__ int words_of_layer(int num_inputs, int num_outputs) {
-    const int num_steps = (num_inputs + PART - 1) / PART, num_parts = (num_outputs + PART - 1) / PART;
-    return num_parts * PART + num_parts * num_steps * 32 * 4;
-}
-
-// Computes the outputs of the rows of a warp's lanes. All lanes of the warp call it. inputs: the lane's row, which
-// others read. weights: of each layer. layers: as in layers.cuh. outputs: NETWORK_WIDTH floats for the lane's row.
-__device__ __forceinline__ void forward_warp(const float* inputs, int num_inputs, const float* weights,
-                                             const int* layers, int num_layers, float* outputs) {
-    uint4 units[2][2 * NETWORK_WIDTH / PART];  // of two layers, in turn
-    const bool fit = num_inputs <= NETWORK_WIDTH;  // else each part of the first layer reads its inputs once more
-    __syncwarp(ALL_LANES);                         // others have written these rows
-#pragma unroll 1
-    for (int k = 0; fit && k * PART < num_inputs; ++k) {
-        for (int tile = 0; tile < 2; ++tile) units[0][2 * k + tile] = first_fragment(inputs, tile, k, num_inputs);
-    }
-    for (int layer = 0; layer < num_layers; ++layer) {
-        const int num_outputs = layers[2 * layer];
-        const uint4* const from = layer > 0 || fit ? units[layer % 2] : nullptr;
-        uint4* const later = layer + 1 < num_layers ? units[(layer + 1) % 2] : nullptr;
-        compute_layer_warp<0, 0, 0>(from, inputs, later, outputs, weights, num_inputs, num_outputs,
-                                    layers[2 * layer + 1]);
-        weights += words_of_layer(num_inputs, num_outputs);
-        num_inputs = num_outputs;
-    }
-    __syncwarp(ALL_LANES);  // before a lane writes its next inputs
-}
-
-// Computes the layers from fragments of their inputs, for a network that the compiler knows.
+// Computes a layer and those after it, from fragments of its inputs or from its inputs.
 template <int INPUTS, int OUTPUTS, int ACTIVATION, int... LATER>
-__device__ __forceinline__ void later_layers(const uint4* units, const float* inputs, const float* weights,
-                                             float* outputs) {
+__device__ __forceinline__ void compute_layers_warp(const uint4* units, const float* inputs, const float* weights,
+                                                    float* outputs) {
     if constexpr (sizeof...(LATER) == 0) {
-        compute_layer_warp<INPUTS, OUTPUTS, ACTIVATION>(units, inputs, nullptr, outputs, weights, INPUTS, OUTPUTS,
-                                                        ACTIVATION);
+        compute_layer_warp<INPUTS, OUTPUTS, ACTIVATION>(units, inputs, nullptr, outputs, weights);
     } else {
         uint4 later[2 * ((OUTPUTS + PART - 1) / PART)];
-        compute_layer_warp<INPUTS, OUTPUTS, ACTIVATION>(units, inputs, later, outputs, weights, INPUTS, OUTPUTS,
-                                                        ACTIVATION);
-        later_layers<OUTPUTS, LATER...>(later, nullptr, weights + words_of_layer(INPUTS, OUTPUTS), outputs);
+        compute_layer_warp<INPUTS, OUTPUTS, ACTIVATION>(units, inputs, later, outputs, weights);
+        compute_layers_warp<OUTPUTS, LATER...>(later, nullptr, weights + words_of_layer(INPUTS, OUTPUTS), outputs);
     }
 }
 
-// As forward_warp, for a network that the compiler knows: INPUTS, and for each layer its outputs and activation.
-template <int INPUTS, int... LAYERS_OF_IT>
-__device__ __forceinline__ void forward_warp_known(const float* inputs, const float* weights, float* outputs) {
+// Computes the outputs of the rows of a warp's lanes. All lanes of the warp call it. INPUTS, LAYERS: the number of inputs
+// and, for each layer, of its outputs and its activation. inputs: the lane's row, which others read. weights: of each
+// layer. outputs: NETWORK_WIDTH floats for the lane's row.
+template <int INPUTS, int... LAYERS>
+__device__ __forceinline__ void forward_warp(const float* inputs, const float* weights, float* outputs) {
     __syncwarp(ALL_LANES);  // others have written these rows
     if constexpr (INPUTS <= NETWORK_WIDTH) {
         uint4 units[2 * ((INPUTS + PART - 1) / PART)];
@@ -186,9 +159,9 @@ __device__ __forceinline__ void forward_warp_known(const float* inputs, const fl
         for (int k = 0; k < (INPUTS + PART - 1) / PART; ++k) {
             for (int tile = 0; tile < 2; ++tile) units[2 * k + tile] = first_fragment(inputs, tile, k, INPUTS);
         }
-        later_layers<INPUTS, LAYERS_OF_IT...>(units, inputs, weights, outputs);
-    } else {
-        later_layers<INPUTS, LAYERS_OF_IT...>(nullptr, inputs, weights, outputs);
+        compute_layers_warp<INPUTS, LAYERS...>(units, inputs, weights, outputs);
+    } else {  // each part of the first layer reads its inputs once more
+        compute_layers_warp<INPUTS, LAYERS...>(nullptr, inputs, weights, outputs);
     }
     __syncwarp(ALL_LANES);  // before a lane writes its next inputs
 }

@@ -189,9 +189,10 @@ TARGET void transpose(const Network& network, const float* weights, float* trans
         const int num_inputs = network.widths[layer - 1], num_outputs = network.widths[layer];
         const int width = padded(num_outputs), row_size = padded(num_inputs);
         const float* const rows = weights + width;
+        int j = group.rank / row_size, i = group.rank % row_size;
         for (int k = group.rank; k < num_outputs * row_size; k += group.size) {
-            const int j = k / row_size, i = k % row_size;
             transposed[k] = i < num_inputs ? rows[(size_t)i * width + j] : 0.0f;
+            for (i += group.size; i >= row_size; i -= row_size) ++j;
         }
         transposed += (size_t)num_outputs * row_size;
         weights += layer_size(network, layer);

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.beside
 
 # More groups than one, of tiles that do not divide them; and a minibatch without valid rows.
 LARGE = Case(num_inputs=5, hidden=(33, 64, 17), num_rows=1500, num_minibatches=1)
+WIDE = Case(num_inputs=20, hidden=(64, 64), num_rows=300)  # whose products read vectors of four
 WITHOUT_ROWS = Case(19, (1,), "relu", (1, 3, 6), 3, 4, 2, False, True, seed=408474)
 ARRAYS = ("weights", "gradients", "means", "squares", "beta_powers")
 
@@ -53,6 +54,7 @@ def compare_bits(case: Case, device: str = "cpu", num_epochs: int = 2) -> None:
 @given(case=CASES)
 @example(case=LARGE)
 @example(case=replace(LARGE, most_groups=24, num_minibatches=2))
+@example(case=WIDE)
 @example(case=WITHOUT_ROWS)
 @settings(max_examples=12, deadline=None)
 def test_an_update_has_the_bits_of_the_hosts(case: Case) -> None:
@@ -60,7 +62,9 @@ def test_an_update_has_the_bits_of_the_hosts(case: Case) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [Case(), LARGE, replace(LARGE, activation="relu", objective="a2c"), WITHOUT_ROWS])
+@pytest.mark.parametrize(
+    "case", [Case(), LARGE, replace(LARGE, activation="relu", objective="a2c"), WIDE, WITHOUT_ROWS]
+)
 def test_on_a_gpu_an_update_has_the_bits_of_the_hosts(case: Case, device: str) -> None:
     compare_bits(case, device.replace("host", "cpu"))
 

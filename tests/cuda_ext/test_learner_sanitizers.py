@@ -23,7 +23,7 @@ template <class T> T* filled(size_t count, T value) {
 Update update_of(int num_rows, int variant, int most_groups) {
     static const int nvec[] = {3, 2};
     const int num_inputs = 3, num_outputs = 7;
-    const Network actor = {num_inputs, 3, TANH, {9, 5, num_outputs}}, critic = {num_inputs, 2, RELU, {20, 1}};
+    const Network actor = {num_inputs, 3, TANH, {64, 64, num_outputs}}, critic = {num_inputs, 2, RELU, {20, 1}};
     size_t actor_size = 0, critic_size = 0;
     for (int layer = 0; layer < actor.num_layers; ++layer) actor_size += layer_size(actor, layer);
     for (int layer = 0; layer < critic.num_layers; ++layer) critic_size += layer_size(critic, layer);
@@ -127,6 +127,11 @@ DEVICE_PROGRAM = (
     + sources.for_learner_checks(threads=True)
     + UPDATE
     + """
+int rows_of_tile(const Network& network) {
+    const int rows = TILE_FLOATS / row_size(network).all;
+    return rows < TILE ? rows / 4 * 4 : TILE;
+}
+
 #define LAUNCH(name, arguments, num_blocks) if (name##_check(&arguments, num_blocks, 1)) return 1
 
 int main(int, char** words) {
@@ -137,7 +142,7 @@ int main(int, char** words) {
         const int num_weight_blocks = (update.num_weights + 255) / 256;
         DeviceUpdate device = {};
         device.update = update;
-        device.actor_rows = device.critic_rows = TILE;
+        device.actor_rows = rows_of_tile(update.actor), device.critic_rows = rows_of_tile(update.critic);
         device.learning_rate = filled(1, 1e-3);
         device.statistics = new Statistics[1]();
         device.transposed = filled(transposed_size(update.actor) + transposed_size(update.critic), 0.0f);
@@ -153,12 +158,12 @@ int main(int, char** words) {
         if (!(update.terms[NUM_TERMS] > 0.0)) return 2;
         DeviceOutputs outputs = {};
         outputs.network = update.actor;
-        outputs.num_rows = num_rows, outputs.tile_rows = TILE;
+        outputs.num_rows = num_rows, outputs.tile_rows = rows_of_tile(update.actor);
         outputs.weights = update.weights, outputs.inputs = update.observations;
         outputs.is_scaled = filled(update.actor.num_inputs, (unsigned char)1);
         outputs.features = filled(num_rows * update.actor.num_inputs, 0.0f);
         outputs.outputs = filled(num_rows * outputs_of(update.actor), 0.0f);
-        LAUNCH(learner_outputs, outputs, (num_rows + TILE - 1) / TILE);
+        LAUNCH(learner_outputs, outputs, (num_rows + outputs.tile_rows - 1) / outputs.tile_rows);
         DeviceAdvantages rollout = {};
         rollout.num_steps = 1, rollout.num_agents = num_rows;
         rollout.rewards = update.returns, rollout.values = filled(2 * num_rows, 0.5f);

@@ -29,6 +29,27 @@ from pufferlib.testing.kernel_usage import kernel_usage
 
 pytestmark = pytest.mark.beside
 
+# Of inputs and of each layer's outputs: multiples of 16 and others, and more inputs than the widest layer has outputs.
+WIDTHS = [(1, 1), (7, 5), (16, 16, 16), (45, 64, 64, 5), (300, 33, 8, 256, 17), (5, 9, 3)]
+ACTIVATIONS = ("linear", "tanh", "relu")  # as layers.cuh numbers them
+
+
+def case_of(number: int, widths: tuple[int, ...], activation: int) -> str:
+    """Return the C++ that computes a network, in both precisions."""
+    layers = ", ".join(map(str, (widths[0], *itertools.chain(*((width, activation) for width in widths[1:])))))
+    return f"""
+    case {number}:
+        for (int k = 0; float32 && k < 32; ++k) {{
+            const float* const found = forward_known<{layers}>(inputs + k * num_inputs, weights, units[0], units[1]);
+            memcpy(outputs + k * NETWORK_WIDTH, found, sizeof(float) * {widths[-1]});
+        }}
+        return float32 ? nullptr : forward_all<{layers}>(inputs, num_inputs, weights, outputs, order_seed);"""
+
+
+NETWORKS = [(widths, activation) for widths in WIDTHS for activation in ACTIVATIONS]
+CASES_OF_NETWORKS = "".join(
+    case_of(number, widths, ACTIVATIONS.index(activation)) for number, (widths, activation) in enumerate(NETWORKS)
+)
 HARNESS = f"""
 #define HOST_FIBRES
 #define NETWORK_WIDTH {MOST_WIDTH}
@@ -46,12 +67,22 @@ extern "C" const char* multiply(const uint4* a, const unsigned* b, float* sums, 
     }});
 }}
 
-extern "C" const char* play(const float* inputs, int num_inputs, const float* weights, const int* layers,
-                            int num_layers, float* outputs, unsigned order_seed) {{
+template <int... LAYERS> const char* forward_all(const float* inputs, int num_inputs, const float* weights,
+                                                 float* outputs, unsigned order_seed) {{
     return host::launch(1, 32, order_seed, [=] {{
         const unsigned k = threadIdx.x;
-        forward_warp(inputs + k * num_inputs, num_inputs, weights, layers, num_layers, outputs + k * NETWORK_WIDTH);
+        forward_warp<LAYERS...>(inputs + k * num_inputs, weights, outputs + k * NETWORK_WIDTH);
     }});
+}}
+
+// Returns null, or why the lanes cannot continue. float32: whether to compute without tensor cores.
+extern "C" const char* play(int number, int float32, const float* inputs, int num_inputs, const float* weights,
+                            float* outputs, unsigned order_seed) {{
+    float units[2][NETWORK_WIDTH];
+    switch (number) {{
+{CASES_OF_NETWORKS}
+    }}
+    return "there is no such network";
 }}
 """
 # Each exchanges two places of a fragment, or takes one for the other: file, sound text, unsound text.
@@ -143,9 +174,6 @@ def test_numbers_are_rounded_as_torch_rounds_them() -> None:
 
 # -------------------------------------------------------------------------------------------------------- networks
 
-# Of inputs and of each layer's outputs: multiples of 16 and others, and more inputs than the widest layer has outputs.
-WIDTHS = [(1, 1), (7, 5), (16, 16, 16), (45, 64, 64, 5), (300, 33, 8, 256, 17)]
-
 
 def network(widths: tuple[int, ...], follows: str, seed: int) -> tuple[nn.Sequential, list[Layer]]:
     torch.manual_seed(seed)
@@ -160,28 +188,33 @@ def network(widths: tuple[int, ...], follows: str, seed: int) -> tuple[nn.Sequen
     return nn.Sequential(*parts), layers
 
 
-@pytest.mark.parametrize("follows", ["linear", "tanh", "relu"])
+@pytest.mark.parametrize("follows", ACTIVATIONS)
 def test_fibres_compute_networks_as_the_reference_does(kernels: Any, follows: str) -> None:
     """To the bit, and as float32 does within the error that is expected."""
     for seed, widths in enumerate(WIDTHS):
         policy, layers = network(widths, follows, seed)
         inputs = np.random.default_rng(seed).normal(size=(32, widths[0])).astype(np.float32)
-        actual = played(kernels, policy, inputs)
+        actual = played(kernels, policy, inputs, NETWORKS.index((widths, follows)))
         np.testing.assert_array_equal(actual.view(np.uint32), forward(inputs, layers).view(np.uint32))
-        error, deviation = np.abs(actual - float32.forward(inputs, layers)), standard_error(inputs, layers)
+        exact = float32.forward(inputs, layers)
+        error, deviation = np.abs(actual - exact), standard_error(inputs, layers)
         assert (error <= error_bound(inputs, layers)).all()
         assert (error <= 6 * deviation + 1e-6).all()
         if follows == "linear":
             assert (error > deviation / 4).mean() > 0.25  # the estimate is no larger than need be
+        by_float32 = played(kernels, policy, inputs, NETWORKS.index((widths, follows)), "float32")
+        np.testing.assert_array_equal(by_float32.view(np.uint32), exact.view(np.uint32))
 
 
-def played(kernels: Any, policy: nn.Sequential, inputs: np.ndarray) -> np.ndarray:
+def played(
+    kernels: Any, policy: nn.Sequential, inputs: np.ndarray, number: int, precision: str = "bfloat16"
+) -> np.ndarray:
     linears = [module for module in policy if isinstance(module, nn.Linear)]
     num_inputs, num_outputs = linears[0].in_features, linears[-1].out_features
-    packed = Network.of(policy, num_inputs, num_outputs, torch.device("cpu"), "bfloat16")
-    outputs, shape = np.empty((32, MOST_WIDTH), np.float32), np.array(packed.layers, np.int32)
-    pointers = address(inputs), num_inputs, address(packed.weights.numpy()), address(shape)
-    assert kernels.play(*pointers, len(packed.layers), address(outputs), 3) is None
+    packed = Network.of(policy, num_inputs, num_outputs, torch.device("cpu"), precision)
+    outputs = np.empty((32, MOST_WIDTH), np.float32)
+    pointers = address(inputs), num_inputs, address(packed.weights.numpy()), address(outputs)
+    assert kernels.play(number, precision == "float32", *pointers, 3) is None
     return outputs[:, :num_outputs].copy()
 
 
@@ -194,7 +227,8 @@ def test_a_row_that_is_infinite_changes_no_other(kernels: Any) -> None:
     with np.errstate(invalid="ignore"):
         expected[7] = forward(inputs[7:8], layers)[0]
     assert np.isfinite(expected).all()
-    np.testing.assert_array_equal(played(kernels, policy, inputs), expected)
+    number = NETWORKS.index(((5, 9, 3), "tanh"))
+    np.testing.assert_array_equal(played(kernels, policy, inputs, number), expected)
 
 
 # ----------------------------------------------------------------------------------------------- what devices run
@@ -282,6 +316,7 @@ def test_sanitizers_find_nothing(sanitizer: str, tmp_path: Path) -> None:
         "grid_length": 1, "episode_length": 2, "wall_hit_penalty": 0.1, "tag_reward_for_tagger": 10,
         "tag_penalty_for_runner": 2, "step_cost_for_tagger": 0.01, "num_layouts": 0,
     }  # fmt: skip
-    shape = Shape(5, 5, 32, 632, network_width=16, num_weights=sizes([size, 5], "bfloat16")[1], tensor_cores=True)
+    shape = Shape(5, 5, 32, 632, network_width=16, num_weights=sizes([size, 5], "bfloat16")[1],
+                  tensor_cores=True, layers=(size, 5, 1), options=(5,))  # fmt: skip
     text = kernel_programs.program(KERNEL, shape, num_envs, values, 3)
     assert kernel_programs.run(text, tmp_path, FOLDER, sanitizer) == (0, "")

@@ -58,7 +58,8 @@ class Launchers:
     ``checked`` of ``CUDA``'s backend_kwargs.
 
     data: the arrays (a cuda_ext.data.Data). step: the launcher of a single step, to which actions are passed. variant:
-    a function that takes other constants and returns the launcher for them, which is compiled on first use. ``close``
+    a function that takes other constants, and the items of ``network.described`` if a network chooses actions, and
+    returns the launcher for them, which is compiled on first use. ``close``
     deletes ``data``, ``step`` and ``variant``. num_launches, num_env_steps: the counts since ``clear_stats``; the code
     that launches increments them. closed: whether ``close`` has been called.
     """
@@ -93,7 +94,7 @@ class Launchers:
         self.variant: Callable[..., Any] = functools.cache(self._open)
         self.clear_stats()
 
-    def _open(self, **more: Any) -> Any:
+    def _open(self, network: tuple[tuple[str, Any], ...] = (), **more: Any) -> Any:
         context: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if not self._on_host:
             context = self._torch.cuda.device(self.device)
@@ -104,7 +105,7 @@ class Launchers:
                 "cannot be captured, so make it once before the capture",
             )
         with context:
-            launcher = self._make({**self._fixed, **more}, *self._rest)
+            launcher = self._make({**self._fixed, **more}, *self._rest, dict(network))
         self._opened.append(launcher)
         return launcher
 

@@ -139,7 +139,8 @@ class Policies:
         self._require_options("a torch.nn.Sequential chooses")
         networks = importlib.import_module("cuda_ext.network")
         described = networks.described(policy, num_inputs, self.num_outputs, self.options, precision)
-        launcher = self._launchers.variant(policy=NETWORK, **described)  # before what is first copied to the device
+        # Before what is first copied to the device, as nothing is compiled during a capture.
+        launcher = self._launchers.variant(policy=NETWORK, network=tuple(described.items()))
         network = networks.Network.of(policy, num_inputs, self.num_outputs, self._launchers.device, precision)
         launcher.set(
             {
