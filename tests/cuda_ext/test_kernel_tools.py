@@ -14,6 +14,7 @@ from typing import Any
 import kernel_programs
 import numpy as np
 import pytest
+import torch
 from kernel_programs import COUNTING, REPORTED, SCHEMA, counting
 from matrix import covering
 
@@ -21,7 +22,7 @@ import pufferlib
 from cuda_ext import functions, nvrtc, sources
 from cuda_ext.functions import Shape, explained
 from cuda_ext.occupancy import MULTIPROCESSORS
-from cuda_ext.schema import Field, KernelEnv, Schema
+from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
 from cuda_ext.staging import STAGED_NBYTES
 from cuda_ext.tag_grid import KERNEL
 from pufferlib.errors import KernelError, MissingExtra
@@ -270,6 +271,26 @@ def test_registers_suffice(shape: tuple[int, int, bool, int], architecture: str,
     assert cubin.spilled_nbytes == cubin.stack_nbytes == 0
     assert 16 <= cubin.num_registers <= 128
     assert cubin.shared_nbytes <= functions.GROUP_TILE_NBYTES + STAGED_NBYTES
+
+
+class WithLayers(kernel_programs.Counting):
+    """Has parameters whose names are also arguments that describe a launch's network."""
+
+    layers, options = 2, 3
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_parameter_may_be_called_as_a_part_of_a_network(checked: bool, tmp_path: Path) -> None:
+    parameters = (*SCHEMA.parameters, Parameter("layers", "int32"), Parameter("options", "int32"))
+    kernel = counting(
+        tmp_path, schema=Schema(parameters, SCHEMA.fields), more="if (group.rank == 0) env.total[e] += env.layers;"
+    )
+    kernel = dataclasses.replace(kernel, reference=f"{__name__}:WithLayers")
+    with make(kernel, backend_kwargs={"checked": True} if checked else {}) as vec:
+        vec.reset()
+        policy = torch.nn.Sequential(torch.nn.Linear(1, 5))
+        chosen = vec.rollout(1, policy=policy).actions
+        assert vec.get_attr("total") == [2 + int(actions.sum()) for actions in chosen.reshape(3, 4)]
 
 
 LACKING = COUNTING.replace("sum = group.sum(sum);", "sum = group.sum(sum) + env.speed[e];")
