@@ -63,7 +63,7 @@ print(json.dumps(rates))
 """
 
 
-def turn(tree: Path, env: str, seconds: float) -> dict[str, float]:
+def rates_of(tree: Path, env: str, seconds: float) -> dict[str, float]:
     """Return the environment steps per second of each way, by a process with a tree's code."""
     num_envs, kwargs = KERNELS[env]
     command = [sys.executable, "-c", CHILD, json.dumps([env, num_envs, kwargs, seconds])]
@@ -98,7 +98,7 @@ def main() -> None:
     for index in range(num_turns):
         for env in KERNELS:
             for side in sorted(trees, reverse=index % 2 == 1):
-                for way, rate in turn(trees[side], env, seconds).items():
+                for way, rate in rates_of(trees[side], env, seconds).items():
                     kernels[env][way][side].append(rate)
     revisions = {"revision": version(), "before": version(trees["before"])}
     results = {"machine": machine(), **revisions, "kernels": kernels}

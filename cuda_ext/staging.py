@@ -125,7 +125,7 @@ def _loop(per: str, statements: list[str]) -> Iterator[str]:
 def _num_tiles(macros: Mapping[str, Any]) -> int:
     """Return the number of floats that a block keeps to collect observations."""
     group_size, block_size = macros["GROUP_SIZE"], macros["BLOCK_SIZE"]
-    return macros["TILE"] * (block_size // 32 if group_size <= 32 else 1)
+    return int(macros["TILE"]) * (block_size // 32 if group_size <= 32 else 1)
 
 
 def envs_per_block(group_size: int, block_size: int) -> int:

@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_turn_plays_a_kernel_of_a_tree(tmp_path: Path) -> None:
-    rates = host_kernels.turn(ROOT, "tag/grid", 0.05)
+    rates = host_kernels.rates_of(ROOT, "tag/grid", 0.05)
     assert [*rates] == [*host_kernels.WAYS] and min(rates.values()) > 0
     (tmp_path / "pufferlib").mkdir()
     (tmp_path / "pufferlib" / "__init__.py").write_text("raise ImportError('an unbuilt tree')")
     with pytest.raises(SystemExit, match=r"tag/grid does not play in (.*\n)*.*an unbuilt tree"):
-        host_kernels.turn(tmp_path, "tag/grid", 0.05)
+        host_kernels.rates_of(tmp_path, "tag/grid", 0.05)
 
 
 def test_ratios_are_within_pairs_of_turns() -> None:
