@@ -213,6 +213,17 @@ def test_a_foreign_package_called_tests_hides_none_of_ours(tmp_path: Path) -> No
     assert done.returncode == 0 and "tests/cuda_ext/test_gpu.py::" in done.stdout, done.stdout[-2000:]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_list_has_every_file_with_tests_for_a_gpu() -> None:
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "--collect-only", "-q", "-m",
+               "gpu", "tests"]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    files = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert files - {*gpu_stages.TESTS} == {"tests/benchmarks/test_benchmarks.py"}  # imports what a GPU machine lacks
+    assert {*gpu_stages.TESTS} <= files
+
+
 def test_wheels_are_asked_for_where_gymnasium_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_stages.unpacked(tmp_path, tmp_path / "here") is None
     monkeypatch.setattr(gpu_stages.importlib.util, "find_spec", lambda name: None)
@@ -290,6 +301,8 @@ def test_all_stages_pass_on_the_host_with_what_a_gpu_machine_has(tmp_path: Path)
         "tests/cleanrl_demo/test_ppo_fused.py",
         "tests/training/test_cuda_graphs.py",
         "tests/training/test_planner.py",
+        "tests/cuda_ext/test_division.py",
+        "tests/vectorization/test_bfloat16_policies.py",
         "tests/vectorization/test_tensors.py",
     }
     assert {line["way"] for line in lines if line["of"] == "play"} >= {"launch", "rollout"}
