@@ -42,6 +42,7 @@ import pufferlib
 from benchmarks.lines import append, table_text
 from benchmarks.revisions import version
 from cuda_ext.data import arguments_dtype
+from pufferlib.testing.kernel_usage import policy_of
 from pufferlib.tuning.bench import machine
 from pufferlib.vectorization.device.kernel_lookup import kernel_of
 
@@ -53,7 +54,6 @@ NUM_ENVS = (10, 100, 1_000, 2_000, 10_000, 60_000, 100_000)
 NUM_AGENTS = (5, 105, 820, 1_000)
 MEMORY_SHARE = 0.5  # of the device's memory, for a case at most
 ROLLOUT_STEPS = 100
-NETWORK_WIDTH = 64
 GRAPH_STEPS = 30  # a multiple of the blocks that take turns
 NUM_REPEATS = 5
 SHORT = {
@@ -292,12 +292,8 @@ def options_of(vec: pufferlib.VecEnv) -> list[int]:
 
 def network(num_inputs: int, num_outputs: int) -> torch.nn.Sequential:
     torch.manual_seed(1)
-    hidden = [
-        torch.nn.Linear(num_inputs, NETWORK_WIDTH),
-        torch.nn.Tanh(),
-        torch.nn.Linear(NETWORK_WIDTH, NETWORK_WIDTH),
-    ]
-    return torch.nn.Sequential(*hidden, torch.nn.Tanh(), torch.nn.Linear(NETWORK_WIDTH, num_outputs))
+    policy: torch.nn.Sequential = policy_of(num_inputs, num_outputs)
+    return policy
 
 
 def sampled(case: Case, device: str, settings: dict[str, Any]) -> Iterator[Sampling]:

@@ -2,7 +2,7 @@
 
     git worktree add ../before f19f4292
     (cd ../before && python setup.py build_ext --inplace)
-    python -m benchmarks.host_kernels ../before         five minutes; --short: seconds
+    python -m benchmarks.host_kernels ../before         eight minutes; --short: seconds
 
 Each turn is a process that plays one kernel with the code of one tree: single steps with given actions, and rollouts of
 random actions. It reports steps per second of CPU time, so other programs disturb less. The figures are medians of the

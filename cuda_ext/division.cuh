@@ -9,9 +9,9 @@
 #define DIVIDES_BY_STEPS 0
 #endif
 
-// Returns numerator / denominator, rounded. inverse: the float nearest to that of the denominator; for numerators that are
-// powers of two, one beside it suffices. Each step adds what is left, as a device's own division does. Source: Markstein,
-// IBM J. Res. Dev. 34 (1990).
+// Returns numerator / denominator, rounded. inverse: the float nearest to that of the denominator. For 2 / x one beside it
+// suffices, unless x has a mantissa of ones. Each step adds what is left, as a device's own division does. Source:
+// Markstein, IBM J. Res. Dev. 34 (1990).
 __device__ __forceinline__ float quotient(float numerator, float denominator, float inverse) {
     float sum = numerator * inverse;
     sum = fmaf(inverse, fmaf(-denominator, sum, numerator), sum);

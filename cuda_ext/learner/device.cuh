@@ -209,7 +209,8 @@ KERNEL learner_transpose(const __grid_constant__ DeviceUpdate arguments) {
 #endif
 
 // A block for each group of each network.
-extern "C" __global__ void __launch_bounds__(GROUP_SIZE, NUM_RESIDENT) learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
+extern "C" __global__ void __launch_bounds__(GROUP_SIZE, NUM_RESIDENT)
+learner_gradients(const __grid_constant__ DeviceUpdate arguments) {
     const Statistics statistics = arguments.statistics[arguments.minibatch];
     if (statistics.count == 0) return;
     Minibatch minibatch = device::minibatch_of(arguments.update, arguments.minibatch);

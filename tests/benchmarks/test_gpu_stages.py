@@ -69,6 +69,28 @@ def test_how_a_program_ends_says_how_its_stage_did(run: Run) -> None:
     assert "the last word" in log and "exit status 124" in log
 
 
+def test_commands_run_at_once_until_their_time_is_up(run: Run) -> None:
+    def waiting(number: int, other: int) -> list[str]:
+        script = f"""
+import pathlib, time
+pathlib.Path({str(run.out)!r}, "{number}").touch()
+while not pathlib.Path({str(run.out)!r}, "{other}").exists():
+    time.sleep(0.01)
+print({number})"""
+        return [sys.executable, "-c", script]
+
+    assert run.calls([waiting(1, 2), waiting(2, 1)], 60.0, at_once=2) == [(0, "1\n"), (0, "2\n")]
+    alone = run.calls([waiting(3, 4), waiting(4, 3)], 2.0)  # the first waits in vain, and no time is left
+    assert alone == [(gpu_stages.TIME_UP, "")] * 2
+
+
+def test_a_fault_counts_where_a_sanitizer_has_not_ended() -> None:
+    text = "========= COMPUTE-SANITIZER\n========= Error: Race reported between Read access at kernel+0x10\n"
+    outcome = gpu_stages.found_by_sanitizer(gpu_stages.TIME_UP, text)
+    assert outcome == Outcome("failed", "Error: Race reported between Read access at kernel+0x10")
+    assert gpu_stages.found_by_sanitizer(gpu_stages.TIME_UP, text.splitlines()[0]).status == "cut short"
+
+
 TOOL = """#!{python}
 import sys
 print({words!r})

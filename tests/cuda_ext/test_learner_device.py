@@ -189,7 +189,7 @@ def test_sizes_are_those_of_the_source() -> None:
 MOST = {
     "learner_statistics": (48, 4096),
     "learner_transpose": (40, 0),
-    "learner_gradients": (120, 45056),
+    "learner_gradients": (96, 45056),
     "learner_sum": (40, 0),
     "learner_norm": (40, 64),
     "learner_step": (32, 0),

@@ -238,12 +238,15 @@ def test_a_row_that_is_infinite_changes_no_other(kernels: Any) -> None:
 FIVE = {"num_taggers": 4}
 CROWD = {"num_taggers": 50, "num_runners": 1050, "full_observation": False, "num_nearest": 10}
 BOUNDED: list[Any] = [
-    ("tag/grid", FIVE, "sm_90", 168, 512),
-    pytest.param("classic/cartpole", {}, "sm_90", 255, 512, marks=pytest.mark.long),
-    pytest.param("tag/continuous", {"num_runners": 4}, "sm_90", 255, 512, marks=pytest.mark.long),
-    pytest.param("tag/grid", {"num_taggers": 90, "num_runners": 15}, "sm_90", 255, 512, marks=pytest.mark.long),
-    pytest.param("tag/continuous", CROWD, "sm_90", 255, 512, marks=pytest.mark.long),
-    *(pytest.param("tag/grid", FIVE, f"sm_{k}", 255, 512, marks=pytest.mark.long) for k in (80, 100, 120)),
+    ("tag/grid", FIVE, "sm_90", 160, 512),
+    pytest.param("classic/cartpole", {}, "sm_90", 152, 512, marks=pytest.mark.long),
+    pytest.param("tag/continuous", {"num_runners": 4}, "sm_90", 160, 512, marks=pytest.mark.long),
+    pytest.param("tag/grid", {"num_taggers": 90, "num_runners": 15}, "sm_90", 240, 512, marks=pytest.mark.long),
+    pytest.param("tag/continuous", CROWD, "sm_90", 160, 512, marks=pytest.mark.long),
+    *(
+        pytest.param("tag/grid", FIVE, f"sm_{k}", most, 512, marks=pytest.mark.long)
+        for k, most in ((80, 152), (100, 208), (120, 208))
+    ),
 ]
 
 
@@ -256,9 +259,9 @@ def test_tensor_cores_compute_the_network(
     assert usage.shape.tensor_cores and cubin.spilled_nbytes == 0
     assert cubin.num_registers <= most_registers and cubin.stack_nbytes <= most_stack
     # Of two tiles with two halves of each part, and no second copy, which only some lanes of a warp would execute.
-    # A compiler may leave out those of eight outputs which are padding.
+    # A compiler may leave out those of the last eight outputs, of 64 inputs, where these are padding.
     most = num_products(usage.shape.layers)
-    assert most - 8 <= Instructions.of(cubin.code).matrix_products <= most
+    assert Instructions.of(cubin.code).matrix_products in (most, most - 8)
 
 
 def num_products(layers: Sequence[int]) -> int:
