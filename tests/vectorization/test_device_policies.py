@@ -12,6 +12,7 @@ import torch
 from devices import FIBRES, LOOPS, ON_HOST_AND_DEVICE, Player, array_of, assert_same_bits
 from torch import nn
 
+from cuda_ext import sources
 from cuda_ext.data import constants_of, parameters_of
 from cuda_ext.functions import WEIGHTS_NBYTES, Shape, fitting
 from cuda_ext.network import described
@@ -312,6 +313,23 @@ def test_no_register_is_spilled(which: str, fixed: dict[str, int], hidden: tuple
     num_weights = network_described(which, hidden)["num_weights"] if hidden else 0
     assert (cubin.shared_nbytes >= 4 * num_weights) == (4 * num_weights <= WEIGHTS_NBYTES)
     assert cubin.shared_nbytes <= 48 * 1024
+
+
+def test_the_compiler_knows_the_network_and_the_options_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    macros: dict[str, Any] = {}
+    program = sources.for_checks
+
+    def recorded(kernel: Any, launch_macros: Any) -> str:
+        macros.update(launch_macros)
+        return program(kernel, launch_macros)
+
+    monkeypatch.setattr(sources, "for_checks", recorded)
+    with make("two choices", FIBRES) as vec:
+        vec.reset()
+        vec.rollout(2, policy=network_for(vec, 20, 9)[0])
+        size = int(np.prod(vec.single_observation_space.shape or ()))
+    assert macros["NETWORK_LAYERS"] == f"{size}, 20, 1, 9, 2, 22, 0"  # tanh is 1, ReLU 2
+    assert macros["POLICY_OPTIONS"] == "11, 11"
 
 
 def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
