@@ -86,7 +86,8 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long coverage lint style types format versions portable sanitize fuzz leaks chaos gpu \
-	test-adapters test-envs container docs release clean dev train venvs
+	test-adapters test-envs container docs release clean dev train venvs venv-oldest venv-newest venv-docs \
+	$(addprefix venv-,$(OTHER_ADAPTERS))
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -183,8 +184,15 @@ clean:  ## Remove everything that these targets made
 dev train:
 	@.ci/venv $(VENV) $@
 
-venvs: dev  # all that .ci/run needs; one after the other, since each compiles the same sources in place
-	@$(call core_venv,oldest) || [ $$? -eq 3 ]
-	@$(call core_venv,newest) || [ $$? -eq 3 ]
-	@for name in $(OTHER_ADAPTERS); do $(adapter_venv) || exit 1; done
+# All that .ci/run needs, two at once: what they share is compiled for the first.
+venvs: dev
+	@$(MAKE) --no-print-directory --jobs 2 $(addprefix venv-,oldest newest $(OTHER_ADAPTERS) docs)
+
+venv-oldest venv-newest: venv-%:
+	@$(call core_venv,$*) || [ $$? -eq 3 ]
+
+venv-docs:
 	@$(docs_venv)
+
+$(addprefix venv-,$(OTHER_ADAPTERS)): venv-%:
+	@name=$*; $(adapter_venv)

@@ -151,7 +151,7 @@ def play(binary: Path, sanitizer: str, fault: int = 0) -> tuple[int, str]:
     environment = {**os.environ, "TSAN_OPTIONS": options, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": options}
     fixed = sanitizer == "thread" and addresses_can_be_fixed()
     command = [*(["setarch", "-R"] if fixed else []), str(binary), str(fault)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     return done.returncode, done.stderr
 
 

@@ -138,7 +138,7 @@ def test_every_source_is_built_in_the_checkout_with_the_flags_of_users() -> None
 def check_built(tree: Path) -> None:
     """Assert that a tree has all that builds in place there, for this Python, and that it can be imported."""
     kernels = [path.stem for path in (tree / "cuda_ext").glob("*.cuh") if path.stem in sources.stems()]
-    symbols = (tree / f"cuda_ext/_host{EXT_SUFFIX}").read_bytes()
+    symbols = (tree / "cuda_ext/_host.abi3.so").read_bytes()
     assert kernels and all(f"kernel_{name}_digest".encode() in symbols for name in kernels)
     built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob(f"*{EXT_SUFFIX}")}
     assert built == {Path(name).stem for name in written(tree) if name.endswith(".pyx")}
@@ -148,6 +148,33 @@ def check_built(tree: Path) -> None:
     assert f"against NumPy C-API version 0x%x (NumPy {oldest}) but".encode() in pack  # NumPy's own words
     modules = ", ".join(sorted(built))
     assert "_native" in run(tree, "-c", f"from pufferlib._native import {modules}; print({modules})")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("newer", ["", "setup.py", "pufferlib/_native/pack.pyx", "cuda_ext/host.h"])
+def test_an_editable_installation_compiles_only_what_is_older_than_its_sources(
+    newer: str, built: Path, tmp_path: Path
+) -> None:
+    compiled = [*(built / "pufferlib/_native").glob("*.so"), built / "cuda_ext/_host.abi3.so"]
+    times = [path.stat().st_mtime_ns for path in (*compiled, built / (newer or "setup.py"))]
+    latest = max(times) + 10**9
+    if newer:
+        os.utime(built / newer, ns=(latest, latest))
+    said = run(built, "setup.py", "editable_wheel", "--dist-dir", tmp_path, CC="/bin/false", CXX="/bin/false")
+    failed = {line.split('"')[1] for line in said.splitlines() if "building extension" in line}
+    if newer:
+        os.utime(built / newer, ns=(times[-1], times[-1]))
+    assert (
+        failed
+        == {
+            "": set(),
+            "setup.py": {"pufferlib._native.infos", "pufferlib._native.pack", "cuda_ext._host"},
+            "pufferlib/_native/pack.pyx": {"pufferlib._native.pack"},
+            "cuda_ext/host.h": {"cuda_ext._host"},
+        }[newer]
+    )
+    assert [path.stat().st_mtime_ns for path in compiled] == times[:-1]
 
 
 @pytest.mark.slow
