@@ -90,9 +90,9 @@ def main() -> None:
     parser.add_argument(
         "tree", type=Path, help="a checkout of the earlier revision, with its extensions built in place"
     )
-    parser.add_argument("--short", action="store_true", help="two turns, of 0.1 s; nothing is written")
+    parser.add_argument("--short", action="store_true", help="one turn, of 0.1 s; nothing is written")
     options = parser.parse_args()
-    num_turns, seconds = (2, 0.1) if options.short else (NUM_TURNS, TURN_S)
+    num_turns, seconds = (1, 0.1) if options.short else (NUM_TURNS, TURN_S)
     trees = {"before": options.tree.resolve(), "now": ROOT}
     kernels: dict[str, Any] = {env: {way: {side: [] for side in trees} for way in WAYS} for env in KERNELS}
     for index in range(num_turns):

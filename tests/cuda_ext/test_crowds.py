@@ -93,14 +93,14 @@ SOME = ("many are tagged at once", "one tagger", "in a corner", "from a pool")
 
 @pytest.mark.parametrize(
     ("scene", "num_steps"),
-    [*((scene, 10) for scene in SOME), *(pytest.param(scene, 500, marks=pytest.mark.long) for scene in SCENES)],
+    [*((scene, 10) for scene in SOME), *(pytest.param(scene, 200, marks=pytest.mark.long) for scene in SCENES)],
 )
 def test_the_kernel_plays_what_its_reference_plays(scene: str, num_steps: int) -> None:
     assert_same(KERNEL, scene, num_steps, [LOOPS, FIBRES])
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("num_steps", [10, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_steps", [10, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_kernel_plays_what_its_reference_plays_on_a_device(scene: str, num_steps: int, device: str) -> None:
     assert_same(KERNEL, scene, num_steps, [Player("device", device, {})])

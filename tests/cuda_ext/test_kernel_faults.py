@@ -187,7 +187,7 @@ def mostly_long(names: Iterable[str]) -> list[Any]:
 
 
 # In the long form, of kernels with many arguments; the others, which have a few small numbers, are compared in 30.
-NUM_EXAMPLES = {"tag/continuous": 100, "economy/covid": 50}
+NUM_EXAMPLES = {"tag/continuous": 60, "economy/covid": 20}
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.long)], ids=["few", "many"])

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.beside
 DOCS = Path(__file__).parents[2] / "docs" / "environments.md"
 SEED = 7
 NUM_ENVS = 3
-NUM_STEPS = 1000  # of environments, compared on each backend; resets come on top
+NUM_STEPS = 500  # of environments, compared on each backend; resets come on top
 BACKENDS = {
     "serial": {},
     "multiprocessing": {"num_workers": 2},
@@ -54,7 +54,7 @@ class Case:
 
     env: str | Callable[..., Any]
     exercises: str
-    shows: str  # events that a thousand steps must hold, or nothing would be proved
+    shows: str  # events that so many steps must hold, or nothing would be proved
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrap_kwargs: dict[str, Any] = field(default_factory=dict)
     name: str = ""
@@ -232,8 +232,9 @@ SHORT = [
     for case, backend in zip(CASES[::2], itertools.cycle(BACKENDS), strict=False)
 ]
 LONG = [
-    pytest.param(backend, (case, NUM_STEPS), id=f"{case}, {NUM_STEPS} steps-{backend}", marks=pytest.mark.long)
+    pytest.param(backend, (case, num_steps), id=f"{case}, {num_steps} steps-{backend}", marks=pytest.mark.long)
     for case in CASES
+    for num_steps in [max(NUM_STEPS, case.short)]
     for backend in BACKENDS
 ]
 
