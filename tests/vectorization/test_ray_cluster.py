@@ -159,6 +159,7 @@ class Enough(Exception):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # on a busy machine an actor takes a minute to start
 def test_training_goes_on_without_a_node_and_with_the_next_one(
     cluster: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
