@@ -99,7 +99,7 @@ test: style $(if $(ARGS),types)  ## Check style and types, run all tests in thei
 	@$(VENV)/bin/python -m $(RUNNER) -m "not long" $(if $(ARGS),,--check $(VENV)/bin/mypy) $(ALL_TESTS)
 
 test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
-	@$(VENV)/bin/python -m $(RUNNER) -m long $(ALL_TESTS)
+	@$(VENV)/bin/python -m $(RUNNER) -m long $(if $(ARGS),,$(addprefix --limit ,$(LIMIT))) $(ALL_TESTS)
 
 coverage:  ## Run the tests of `make test` on CPython 3.12 or newer; print the share of lines that ran, by package
 	@PYTHON= VERSIONS="$(PYTHONS_coverage)" .ci/venv .venv-coverage dev; case $$? in \

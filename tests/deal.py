@@ -1,12 +1,13 @@
 """Run tests in the time that two processors need.
 
-    python -m tests.deal [-m MARKS] [--lanes NUMBER] [--check COMMAND] [--costs FILE] [FILE…]
+    python -m tests.deal [-m MARKS] [--lanes NUMBER] [--limit SECONDS] [--check COMMAND] [--costs FILE] [FILE…]
 
 Tests marked beside pass on a busy machine, so four processes, as some wait for Ray, deal their files out among
 themselves: each takes the next one that no other has, and reads that alone. The check runs beside them. What else there
 is, marked alone or not beside, follows by itself. Files come in the order in which they are given, both times: first
 those that import little and start processes by the hundred, as a process that has imported everything takes five times
-as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
+as long to fork. With a limit, no file is begun once so many seconds have passed, and a line names those that were not
+tried. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
 that they waited for. The lines before those name the dearest tests, with the CPU seconds of each.
 
 pytest-xdist does less: with ``-n 4 --dist loadfile`` every process reads all files before its first test, and the tests
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import resource
 import shlex
@@ -46,16 +48,18 @@ COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "err
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 LEFT = pytest.StashKey[set[str]]()
+LATE = pytest.StashKey[list[str]]()
 COSTS = pytest.StashKey[dict[str, float]]()
 FILES = pytest.StashKey[Iterator[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deal", type=Path, metavar="FOLDER", help="what runs that deal files out have in common")
+    parser.addoption("--deal-until", type=float, default=math.inf, metavar="SECONDS", help="of the monotonic clock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT], config.stash[COSTS] = set(), {}
+    config.stash[LEFT], config.stash[LATE], config.stash[COSTS] = set(), [], {}
 
 
 @pytest.hookimpl(trylast=True)
@@ -117,7 +121,10 @@ def untaken(config: pytest.Config) -> Iterator[str]:
             # pytest asks this of what lies in a folder, not of what it is given.
             ignored = config.hook.pytest_ignore_collect(collection_path=path.absolute(), config=config)
             if not ignored and take(config.getoption("deal") / path.as_posix().replace("/", ".")):
-                yield str(path)
+                if time.monotonic() < config.getoption("deal_until"):
+                    yield str(path)
+                else:
+                    config.stash[LATE].append(str(path))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -145,18 +152,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         "broken": [outcome.nodeid for outcome in (*stats["failed"], *stats["error"])],
         "rerun": [outcome.nodeid for outcome in stats["rerun"]],
         "left": sorted(left),
+        "late": config.stash[LATE],
         "costs": config.stash[COSTS],
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
 
-def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str = "") -> int:
+def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str = "", until_s: float = math.inf) -> int:
     """Run the tests in that many processes at once; what all but the first of them print is shown at the end.
 
-    check: a command that runs beside them and is to succeed.
+    check: a command that runs beside them and is to succeed. until_s: when no other file is begun, by the monotonic
+    clock.
     """
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "--deal-until", str(until_s)]
+    command += ["-m", marks, *files]
     command += ["-o", "console_output_style=classic"]  # nobody knows the share of tests that have run
     env, processes = dict(os.environ), []
     if lanes > 1:
@@ -172,7 +182,7 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str =
                 processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))
             codes = {process.pid: process.wait() for process in processes}
             if check and codes.popitem()[1]:
-                report = {"counts": {}, "broken": [check], "rerun": [], "left": [], "costs": {}}
+                report = {"counts": {}, "broken": [check], "rerun": [], "left": [], "late": [], "costs": {}}
                 (folder / "check.json").write_text(json.dumps(report))
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
             for pid in lost:
@@ -202,6 +212,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
     parser.add_argument("--lanes", type=int, default=LANES, metavar="NUMBER", help="processes for what is beside")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="after which no file is begun")
     parser.add_argument("--check", default="", metavar="COMMAND", help="what is to succeed as well, beside the tests")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="gets the CPU seconds of every test, as JSON")
     parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE", help="files, or folders of such")
@@ -212,7 +223,8 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        together = run(folder / "beside", f"beside and not alone{wanted}", asked.files, asked.lanes, asked.check)
+        marks, until_s = f"beside and not alone{wanted}", began_s + asked.limit
+        together = run(folder / "beside", marks, asked.files, asked.lanes, asked.check, until_s)
         left = {file for report in reports_of(folder) for file in report["left"]}
         files = [*(file for file in asked.files if file in left), *sorted(left.difference(asked.files))]
         alone = run(folder / "alone", f"(alone or not beside){wanted}", files) if files else 0
@@ -230,10 +242,12 @@ def main() -> int:
         print("FAILED", name)
     for name in dict.fromkeys(name for report in reports for name in report["rerun"]):
         print("RERUN", name)
+    if late := sorted({file for report in reports for file in report["late"]}):
+        print(f"Not tried, for want of time: {', '.join(late)}")
     print(f"{used_s(resource.RUSAGE_CHILDREN) / 60:.1f} CPU minutes")
     print(closing_line(counts, time.monotonic() - began_s))
     # A process that a test forked, and that went on with the others, fails with a code that nobody sees.
-    return max(together, alone, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)
+    return max(together, alone, bool(broken)) or (0 if late or {*counts} - {"warnings"} else NOTHING_RAN)
 
 
 if __name__ == "__main__":

@@ -599,7 +599,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("policy", "num_actors"),
     [("lstm", 1), pytest.param("mlp", 2, marks=pytest.mark.long)],

@@ -111,6 +111,20 @@ def test_a_run_that_is_not_whole_fails(body: str, code: int, says: str, tmp_path
     assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
 
 
+def test_no_file_is_begun_after_the_limit_and_the_others_are_named(tmp_path: Path) -> None:
+    body = "import pytest, time\n\npytestmark = pytest.mark.beside\n\ndef test_a():\n    time.sleep(4)\n"
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(body)
+    files = [f"test_{name}.py" for name in "abc"]
+    for limit, most in (("4", 1), ("0", 0)):
+        done = deal(tmp_path, "--limit", limit, *files)
+        num_tried = min(most, done.stdout.count(" passed in "))  # none where it takes so long to begin
+        *_, untried, _, closing = done.stdout.splitlines()
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert untried == f"Not tried, for want of time: {', '.join(files[num_tried:])}", done.stdout
+        assert closing.strip("= ").startswith(f"{num_tried or 'no'} "), closing
+
+
 def test_every_file_has_the_fixtures_of_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
