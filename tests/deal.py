@@ -6,9 +6,9 @@ Tests marked beside pass on a busy machine, so four processes, as some wait for 
 themselves: each takes the next one that no other has, and reads that alone. The check runs beside them. What else there
 is, marked alone or not beside, follows by itself. Files come in the order in which they are given, both times: first
 those that import little and start processes by the hundred, as a process that has imported everything takes five times
-as long to fork. With a limit, no file is begun once so many seconds have passed, and a line names those that were not
-tried. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
-that they waited for. The lines before those name the dearest tests, with the CPU seconds of each.
+as long to fork. With a limit, nothing is begun once so many seconds have passed, and a line names the files and tests
+that were not tried. The last line counts what ran in all of them, the one before it the CPU minutes that they took with
+all that they waited for. The lines before those name the dearest tests, with the CPU seconds of each.
 
 pytest-xdist does less: with ``-n 4 --dist loadfile`` every process reads all files before its first test, and the tests
 of layout, emulation, native and util took 54 s instead of 44 on two idle cores, and 70 CPU seconds instead of 62. A run
@@ -82,7 +82,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     while session.config.args:
         items = session.items
         for item, next_item in itertools.zip_longest(items, items[1:]):
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
+            if is_late(session.config):
+                session.config.stash[LATE].append(item.nodeid)
+            else:
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
         ran += items
         give_next(session.config)
         session.config.hook.pytest_collection(session=session)
@@ -121,10 +124,16 @@ def untaken(config: pytest.Config) -> Iterator[str]:
             # pytest asks this of what lies in a folder, not of what it is given.
             ignored = config.hook.pytest_ignore_collect(collection_path=path.absolute(), config=config)
             if not ignored and take(config.getoption("deal") / path.as_posix().replace("/", ".")):
-                if time.monotonic() < config.getoption("deal_until"):
-                    yield str(path)
-                else:
+                if is_late(config):
                     config.stash[LATE].append(str(path))
+                else:
+                    yield str(path)
+
+
+def is_late(config: pytest.Config) -> bool:
+    """Return whether no other file or test is begun."""
+    until_s: float = config.getoption("deal_until")
+    return time.monotonic() >= until_s
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -161,7 +170,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str = "", until_s: float = math.inf) -> int:
     """Run the tests in that many processes at once; what all but the first of them print is shown at the end.
 
-    check: a command that runs beside them and is to succeed. until_s: when no other file is begun, by the monotonic
+    check: a command that runs beside them and is to succeed. until_s: when nothing more is begun, by the monotonic
     clock.
     """
     folder.mkdir(exist_ok=True)
@@ -212,7 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
     parser.add_argument("--lanes", type=int, default=LANES, metavar="NUMBER", help="processes for what is beside")
-    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="after which no file is begun")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="after which no test is begun")
     parser.add_argument("--check", default="", metavar="COMMAND", help="what is to succeed as well, beside the tests")
     parser.add_argument("--costs", type=Path, metavar="FILE", help="gets the CPU seconds of every test, as JSON")
     parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE", help="files, or folders of such")
