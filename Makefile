@@ -98,7 +98,7 @@ demo: train  ## Train a learner on ocean/squared, under a minute
 test: style $(if $(ARGS),types)  ## Check style and types, run all tests in their short form; ARGS="-k name" goes to pytest
 	@$(VENV)/bin/python -m $(RUNNER) -m "not long" $(if $(ARGS),,--check $(VENV)/bin/mypy) $(ALL_TESTS)
 
-test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
+test-long: dev  ## Run the long forms of tests, which `make test` leaves out; LIMIT in seconds; ARGS="-k name" goes to pytest
 	@$(VENV)/bin/python -m $(RUNNER) -m long $(if $(ARGS),,$(addprefix --limit ,$(LIMIT))) $(ALL_TESTS)
 
 coverage:  ## Run the tests of `make test` on CPython 3.12 or newer; print the share of lines that ran, by package

@@ -1,7 +1,7 @@
 """Run each check, also after one has failed, and print what each took: `.ci/run` calls this once all is installed.
 
-The long tests come last, and none begins later than TIME_S after `.ci/run`. On two idle cores all of them have run by
-then; what a slower machine did not try is named at the end.
+The long tests come last, and none begins later than TIME_S after `.ci/run`. What a slow machine did not try is named at
+the end.
 """
 
 from __future__ import annotations

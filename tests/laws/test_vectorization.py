@@ -250,11 +250,11 @@ if _native.available:
             actions = np.zeros(4, np.int64)
             for _ in range(10):
                 vec.step(actions)
-            for _ in range(400):  # ten times a second sockets are looked at, which is Python
+            for _ in range(1_000):  # ten times a second sockets are looked at, which is Python
                 called.clear()
                 sys.setprofile(note)
                 try:
-                    for _ in range(5):  # takes less, on a busy machine too
+                    for _ in range(20):
                         vec.send(actions)
                         vec.recv()
                 finally:
