@@ -232,17 +232,16 @@ def test_updates_follow_steps_whatever_the_batches(trainer, num_envs, batch_size
 )
 def test_solves_what_is_trivial(trainer, backend, settings, tmp_path):
     """Bounds that are not centred at 0; and the file plays the same whether it samples or not."""
-    config = trainer.Config(
-        **{**QUICK, **settings, "backend": backend, "runs": str(tmp_path)}, num_workers=2, total_steps=1_000
-    )
-    result = trainer.train(config, Answer)
+    wide = dict(policy_kwargs={"hidden_sizes": (128,)}, learning_rate=5e-3)  # 24 units are off by 0.5 with some orders
+    settings = {**QUICK, **wide, **settings, "backend": backend, "runs": str(tmp_path)}
+    result = trainer.train(trainer.Config(**settings, num_workers=2, total_steps=1_000), Answer)
     mean = np.mean([episode.episodic_return for episode in result.episodes])
     assert -0.3 < mean <= 0  # uniform play: -4.9
     env = Answer()
     for greedy in (True, False):
         with load_policy(result.run_folder / "policy.pt", env, greedy=greedy) as player:
             for asked in (-0.7, 0.1, 0.5):
-                assert float(player.act(np.full(1, asked, np.float32))[0]) == pytest.approx(2 * asked, abs=0.5)
+                assert float(player.act(np.full(1, asked, np.float32))[0]) == pytest.approx(2 * asked, abs=0.4)
 
 
 @pytest.mark.parametrize(
