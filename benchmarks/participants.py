@@ -49,6 +49,9 @@ LIBRARIES = {
     "ours-program": Library(
         "this project, called as PufferLib 3", "ours-old", "pufferlib_30", "pufferlib", old_games=True
     ),
+    "ours-program-new": Library(
+        "this project, called as PufferLib 3 (Gymnasium 1.4)", "ours", "pufferlib_30", "pufferlib"
+    ),
     "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
     "bare": Library("a bare Python loop", "ours", "bare"),  # in the venv with all environments
     "bare-old": Library("a bare Python loop (Gymnasium 0.29)", "ours-old", "bare", old_games=True),

@@ -5,8 +5,9 @@
 returns: trainers/puffer_program.py trains three environments with five seeds on the CPU: Gymnasium's CartPole on a
 pool, a PettingZoo team on Serial, and a native PufferEnv that needs an LSTM. speeds: vectorizers/pufferlib_30.py, whose
 calls are PufferLib's ``vector.make``, ``recv`` and ``send``, takes turns on both libraries and next to a bare loop, on
-Gymnasium 0.29. Writes benchmarks/results/puffer_programs.json after each training and each workload; what it has is not
-run again unless --again is given. Prints the tables.
+Gymnasium 0.29, and on this project with Gymnasium 1.4, which PufferLib 3.0.0 cannot be installed with. Writes
+benchmarks/results/puffer_programs.json after each training and each workload, and the tables in docs/pufferlib.md; what
+it has is not run again unless --again is given.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.lines import table_text
-from benchmarks.pages import table
+from benchmarks.pages import fill, table, write_page
 from benchmarks.participants import Workload
 from benchmarks.peers import measure, terminable
 from benchmarks.ratios import MedianRange, rates, ratios
@@ -32,6 +33,7 @@ from benchmarks.venvs import ignored_folder, python_of
 from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "puffer_programs.json"
+PAGE = Path(__file__).parent.parent / "docs" / "pufferlib.md"
 PROGRAM = Path(__file__).parent / "trainers" / "puffer_program.py"
 SIDES = {"ours": "programs-old", "PufferLib 3.0.0": "pufferlib-3.0-train"}  # and their virtual environments
 STEPS = {"cartpole": 80_000, "team": 48_000, "recall": 96_000}
@@ -41,11 +43,22 @@ LIMIT_S = 900
 
 _SERIAL = ("ours-program serial", "pufferlib-3.0 serial", "bare-old loop")
 _WORKERS = ("ours-program processes@w2", "pufferlib-3.0 processes@w2", "bare-old loop")
+_NEW_SERIAL = ("ours-program-new serial", "pufferlib-3.0 serial", "bare loop")
+_NEW_WORKERS = ("ours-program-new processes@w2", "pufferlib-3.0 processes@w2", "bare loop")
 SPEEDS = [
     Workload("trivial-serial", "trivial environment, 32 on Serial", _SERIAL),
     Workload("trivial-workers", "trivial environment, 32 on Multiprocessing, two workers", _WORKERS),
     Workload("cartpole-serial", "CartPole, 32 on Serial", _SERIAL, env="cartpole"),
     Workload("cartpole-workers", "CartPole, 32 on Multiprocessing, two workers", _WORKERS, env="cartpole"),
+    Workload(
+        "cartpole-serial-new", "CartPole, 32 on Serial; ours and the loop on Gymnasium 1.4", _NEW_SERIAL, env="cartpole"
+    ),
+    Workload(
+        "cartpole-workers-new",
+        "CartPole, 32 on Multiprocessing, two workers; ours and the loop on Gymnasium 1.4",
+        _NEW_WORKERS,
+        env="cartpole",
+    ),
 ]
 
 
@@ -143,6 +156,7 @@ def main() -> None:
         if not options.short:
             RESULTS.write_text(results_text(stored))
 
+    texts = {}
     with terminable():
         if "returns" in parts:
             for seed in SEEDS[:1] if options.short else SEEDS:
@@ -156,7 +170,7 @@ def main() -> None:
                         print(json.dumps(entry), flush=True)
                         stored["returns"] = [*rest, entry]
                         save()
-            print(returns_table(stored["returns"]))
+            texts["puffer_returns"] = returns_table(stored["returns"])
         if "speeds" in parts:
             for workload in SPEEDS:
                 if workload.name in stored["speeds"] and not options.again:
@@ -166,7 +180,10 @@ def main() -> None:
                     workload, workload.participants, repeats=repeats, window_s=window_s, warm_up_s=0.1, log=sys.stderr
                 )
                 save()
-            print(speeds_table(stored["speeds"]))
+            texts["puffer_speeds"] = speeds_table(stored["speeds"])
+    print("\n\n".join(texts.values()))
+    if not options.short:
+        write_page(PAGE, fill(PAGE.read_text(), texts))
 
 
 if __name__ == "__main__":

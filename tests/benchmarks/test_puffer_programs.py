@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from benchmarks import puffer_programs
-from benchmarks.puffer_programs import SEEDS, SIDES, SPEEDS, STEPS, half_width, returns_table, speeds_table
+from benchmarks.pages import mark
+from benchmarks.puffer_programs import (
+    PAGE,
+    RESULTS,
+    SEEDS,
+    SIDES,
+    SPEEDS,
+    STEPS,
+    half_width,
+    read_results,
+    returns_table,
+    speeds_table,
+)
 
 pytestmark = pytest.mark.beside
 
@@ -51,7 +63,10 @@ def test_what_has_a_result_is_not_run_again(
             raise KeyboardInterrupt
         return entry(side, task, seed, 1.0)
 
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{mark('puffer_returns', 'old')}\n{mark('puffer_speeds', 'kept')}\n")
     monkeypatch.setattr(puffer_programs, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(puffer_programs, "PAGE", page)
     monkeypatch.setattr(puffer_programs, "train", train)
     monkeypatch.setattr(sys, "argv", ["puffer_programs", "returns"])
     with pytest.raises(KeyboardInterrupt):
@@ -59,4 +74,15 @@ def test_what_has_a_result_is_not_run_again(
     assert len(json.loads((tmp_path / "results.json").read_text())["returns"]) == 6
     puffer_programs.main()
     assert len(trained) == 1 + len(SEEDS) * len(STEPS) * len(SIDES)
-    assert "| cartpole | 1.00 ± 0.00 (5) | 1.00 ± 0.00 (5) | yes |" in capsys.readouterr().out
+    row = "| cartpole | 1.00 ± 0.00 (5) | 1.00 ± 0.00 (5) | yes |"
+    assert row in capsys.readouterr().out
+    text = page.read_text()
+    assert row in text and "old" not in text and text.startswith("before") and mark("puffer_speeds", "kept") in text
+
+
+def test_the_page_has_the_tables_of_the_results() -> None:
+    stored = read_results(RESULTS)
+    texts = {"puffer_returns": returns_table(stored["returns"]), "puffer_speeds": speeds_table(stored["speeds"])}
+    page = PAGE.read_text()
+    for name, text in texts.items():
+        assert mark(name, text) in page, (name, "python -m benchmarks.puffer_programs writes it")
