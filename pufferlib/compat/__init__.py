@@ -9,7 +9,7 @@ puffer_env     its PufferEnv, which makes its own buffers
 creators, vecenv, vector   its vectorization, on ``pufferlib.make``
 models, cleanrl   its policies, and those that sample their actions
 advantage_op   its advantages as an operation of torch
-settings, loggers, trainer, pufferl   version 3's settings (default.ini), loggers, PuffeRL, and command
+settings, loggers, timing, trainer, pufferl   version 3's settings (default.ini), loggers, times, PuffeRL and command
 versions       the version for which a program was written
 
 ``pufferlib/util/compat_names.py`` is the table of the names. docs/migrating.md lists what differs on purpose.

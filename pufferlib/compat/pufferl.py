@@ -18,13 +18,16 @@ from pufferlib.compat.creators import NamedCreator
 from pufferlib.compat.exceptions import APIUsageError
 from pufferlib.compat.loggers import NeptuneLogger, NoLogger, WandbLogger
 from pufferlib.compat.settings import command_line, load_config
+from pufferlib.compat.timing import Profile, Utilization
 from pufferlib.compat.trainer import PuffeRL, compute_puff_advantage
 from pufferlib.environment import PufferEnv
 
 __all__ = [
     "NeptuneLogger",
     "NoLogger",
+    "Profile",
     "PuffeRL",
+    "Utilization",
     "WandbLogger",
     "autotune",
     "compute_puff_advantage",

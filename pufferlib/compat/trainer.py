@@ -8,8 +8,7 @@ import sys
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pufferlib.compat import pytorch
 from pufferlib.compat.advantage_op import compute_puff_advantage
 from pufferlib.compat.exceptions import APIUsageError, raises_usage_errors
 from pufferlib.compat.loggers import NoLogger
+from pufferlib.compat.timing import Profile, Utilization
 from pufferlib.compat.utils import unroll_nested_dict
 from pufferlib.training.clipped_losses import clipped_losses
 from pufferlib.training.optimizers import OPTIMIZERS, make_optimizer
@@ -33,7 +33,6 @@ __all__ = ["PuffeRL", "compute_puff_advantage"]
 
 LOG_INTERVAL_S = 0.25
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
-PHASES = ("environments", "inference", "learning")
 COLUMNS = ("observations", "actions", "values", "logprobs", "rewards", "terminals", "truncations", "masks")
 
 
@@ -70,6 +69,10 @@ class PuffeRL:
         self.device = torch.device(config["device"])
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise APIUsageError(f"device={config['device']!r}, but torch finds no GPU; use device=cpu")
+        dtype = PRECISIONS[config["precision"]]
+        self.amp_context: AbstractContextManager[Any] = nullcontext()
+        if dtype is not None:
+            self.amp_context = torch.autocast(self.device.type, dtype)
         torch.backends.cudnn.deterministic = bool(config["torch_deterministic"])
         self.uncompiled_policy = self.policy = policy.to(self.device)
         self._forward, self._forward_eval = policy, getattr(policy, "forward_eval", policy)
@@ -94,7 +97,8 @@ class PuffeRL:
         self.last_stats = self.stats
         self.losses: dict[str, float] = {}
         self.msg = ""
-        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self.profile = Profile()
+        self.utilization = Utilization()  # a thread that has not started
         self._is_open = True
         self._saved: Path | None = None  # by this trainer: a run with the same id may have left files
         self.start_time = self.last_log_time = time.time()
@@ -177,19 +181,6 @@ class PuffeRL:
         seconds = time.time() - self.last_log_time
         return (self.global_step - self.last_log_step) / seconds if seconds > 0 else 0.0
 
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        since_s = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[name] += time.perf_counter() - since_s
-
-    def _computing(self) -> AbstractContextManager[Any]:
-        """Return the context in which the policy computes in the dtype of ``precision``."""
-        dtype = PRECISIONS[self.config["precision"]]
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
-
     def evaluate(self) -> dict[str, list[Any]]:
         """Play until all segments are full; return the numbers in infos since the last log, in lists by nested key."""
         rollout = self._rollout
@@ -197,14 +188,15 @@ class PuffeRL:
         for _, states in self._states():
             states.zero_()
         while not rollout.is_full:
-            with self._phase("environments"):
-                batch = self.vecenv.recv()
-            with self._phase("inference"), torch.no_grad(), self._computing():
-                # After the first four, batches of pufferlib-core have the teacher's actions.
-                observations, rewards, terminals, truncations, *_, infos, ids, masks = batch
+            self.profile("environments", self.epoch)
+            # After the first four, batches of pufferlib-core have the teacher's actions.
+            observations, rewards, terminals, truncations, *_, infos, ids, masks = self.vecenv.recv()
+            self.profile("inference", self.epoch)
+            with torch.no_grad(), self.amp_context:
                 actions = self._act(observations, rewards, terminals, truncations, infos, ids, masks)
-            with self._phase("environments"):
-                self.vecenv.send(actions)
+            self.profile("environments", self.epoch)
+            self.vecenv.send(actions)
+        self.profile.end()
         return self.stats
 
     def _act(
@@ -278,8 +270,9 @@ class PuffeRL:
 
         Writes a checkpoint each ``checkpoint_interval`` calls and at the end.
         """
-        with self._phase("learning"):
-            losses = self._learn()
+        self.profile("learning", self.epoch)
+        losses = self._learn()
+        self.profile.end()
         self.epoch += 1
         if self.config["anneal_lr"]:
             self.scheduler.step()
@@ -317,7 +310,7 @@ class PuffeRL:
             state = {"action": actions, "lstm_h": None, "lstm_c": None}
             if not config.get("use_rnn"):
                 rows = rows.flatten(0, 1)
-            with self._computing():
+            with self.amp_context:
                 logits, new_values = self._forward(rows, state)
                 _, new_logprobs, entropy = pytorch.sample_logits(logits, action=actions.flatten(0, 1))
             shape = (len(segments), steps)
@@ -360,7 +353,6 @@ class PuffeRL:
 
     def mean_and_log(self) -> dict[str, Any]:
         """Return the means of ``stats``, the losses and the times, after passing them to the logger."""
-        total_s = sum(self._seconds.values())
         logs = {
             "SPS": self.sps,
             "agent_steps": self.global_step,
@@ -369,7 +361,7 @@ class PuffeRL:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             **{f"environment/{key}": value for key, value in self._means(self.stats).items()},
             **{f"losses/{key}": value for key, value in self.losses.items()},
-            **{f"performance/{name}": seconds / total_s for name, seconds in self._seconds.items() if total_s},
+            **{f"performance/{name}": share for name, share in self.profile.shares().items()},
         }
         self.logger.log(logs, self.global_step)
         return logs
@@ -396,7 +388,7 @@ class PuffeRL:
         console = Console()
         if clear:
             console.clear()
-        mean_speed, total_s = self.global_step / max(self.uptime, 1e-9), sum(self._seconds.values())
+        mean_speed = self.global_step / max(self.uptime, 1e-9)
         steps_left = max(0, self.config["total_timesteps"] - self.global_step)
         dashboard = Dashboard(
             f"PuffeRL {self.config.get('env', '')}".rstrip(),
@@ -406,7 +398,7 @@ class PuffeRL:
             steps_left / mean_speed if mean_speed else math.inf,
             self.sps,
             mean_speed,
-            {name: seconds / total_s for name, seconds in self._seconds.items() if total_s},
+            self.profile.shares(),
             self._means(self.stats or self.last_stats),
             self.losses,
         )
@@ -444,6 +436,7 @@ class PuffeRL:
         if self._is_open:
             self._is_open = False
             self.vecenv.close()
+            self.utilization.stop()
         path = Path(self.config["data_dir"]) / f"{self.logger.run_id}.pt"
         shutil.copy(self.save_checkpoint(), path)
         return str(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -256,6 +257,115 @@ def test_train_logs_its_losses_and_anneals(settings: Any) -> None:
     constant.train()
     assert constant.optimizer.param_groups[0]["lr"] == 0.015
     constant.close()
+
+
+class OwnUpdate(pufferl.PuffeRL):
+    """As public programs do, it replaces ``train`` and uses the trainer's parts."""
+
+    def train(self) -> Any:
+        config, epoch = self.config, self.epoch
+        self.profile("train", epoch)
+        self.profile("train_misc", epoch, nest=True)
+        zeros = torch.zeros(self.values.shape)
+        clips = (config["vtrace_rho_clip"], config["vtrace_c_clip"])
+        self.ratio[:] = 1
+        advantages = pufferl.compute_puff_advantage(
+            *(self.values, self.rewards, self.terminals, self.ratio, zeros, config["gamma"], config["gae_lambda"]),
+            *clips,
+        )
+        chosen = torch.arange(self.segments)
+        observations = self.observations[chosen].reshape(-1, *self.vecenv.single_observation_space.shape)
+        self.profile("train_forward", epoch)
+        with self.amp_context:
+            logits, values = self.policy(observations, {"action": self.actions, "lstm_h": None, "lstm_c": None})
+            _, logprobs, entropy = pufferlib.pytorch.sample_logits(logits, action=self.actions[chosen])
+        ratio = (logprobs.reshape(advantages.shape) - self.logprobs).exp()
+        returns = advantages + self.values
+        value_loss = (values.view(returns.shape) - returns).square().mean()
+        loss = value_loss - (ratio * advantages).mean() - 0.001 * entropy.mean()
+        self.profile("learn", epoch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config["max_grad_norm"])
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.profile.end()
+        self.scheduler.step()
+        self.epoch += 1
+        self.losses = {"policy_loss": float(loss.detach())}
+        logs = self.mean_and_log()
+        self.profile.clear()
+        return logs
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_program_may_replace_the_update(settings: Any, precision: str) -> None:
+    vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
+    policy = Default(vecenv.driver_env, hidden_size=16)
+    trainer = OwnUpdate(settings(precision=precision, total_timesteps=12_800), vecenv, policy)
+    logs: Any = {}
+    while trainer.global_step < 12_800:
+        trainer.evaluate()
+        logs = trainer.train()
+    trainer.stats.clear()
+    for _ in range(4):
+        trainer.evaluate()
+    assert np.mean(trainer.stats["right"]) > 0.85  # 0.5 without learning
+    shares = {name: value for name, value in logs.items() if name.startswith("performance/")}
+    assert sorted(shares) == ["performance/environments", "performance/inference", "performance/train"]
+    assert sum(shares.values()) == pytest.approx(1)
+    assert not trainer.utilization.is_alive()
+    trainer.close()
+    assert trainer.utilization.stopped
+
+
+def test_a_profile_has_the_seconds_of_phases_and_of_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now_s[0])
+    profile = pufferl.Profile(frequency=5)
+
+    def wait(seconds: float) -> None:
+        now_s[0] += seconds
+
+    profile("play", 0)
+    wait(1)
+    profile("train", 0)
+    wait(1)
+    profile("copy", 0, nest=True)
+    wait(2)
+    profile("learn", 0)
+    wait(4)
+    profile.pop()
+    wait(1)
+    profile.end()
+    wait(8)  # between phases
+    assert profile.seconds == {"play": 1, "train": 8, "copy": 2, "learn": 4}
+    assert profile.shares() == {"play": 1 / 9, "train": 8 / 9}
+    profile("play", 1)
+    wait(1)
+    profile.clear()
+    profile.end()
+    assert profile.shares() == {"play": 1}
+    profile.clear()
+    assert profile.shares() == {}
+
+
+def test_utilization_is_sampled_until_it_is_stopped() -> None:
+    utilization = pufferl.Utilization(delay=0.01, maxlen=3)
+    assert utilization.daemon and not utilization.stopped
+    utilization.start()
+    while len(utilization.cpu_util) < 3:
+        time.sleep(0.01)
+    utilization.stop()
+    utilization.join(60)
+    assert not utilization.is_alive() and utilization.stopped
+    assert all(value >= 0 for value in utilization.cpu_util)
+    if sys.platform == "linux":
+        assert all(0 < value < 100 for value in utilization.cpu_mem)
+    unused = pufferl.Utilization()
+    unused.stop()
+    unused.start()
+    unused.join(60)
+    assert not unused.is_alive() and not unused.cpu_util
 
 
 class Layered(LSTMWrapper):

@@ -106,6 +106,7 @@ OPTIONAL = {
         "pufferlib.compat.models",
         "pufferlib.compat.pufferl",
         "pufferlib.compat.pytorch",
+        "pufferlib.compat.timing",
         "pufferlib.compat.trainer",
         "pufferlib.adapters.sb3_policy",
         "pufferlib.adapters.torchrl",
