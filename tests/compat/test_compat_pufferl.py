@@ -341,9 +341,11 @@ def test_a_profile_has_the_seconds_of_phases_and_of_their_parts(monkeypatch: pyt
     assert profile.seconds == {"play": 1, "train": 8, "copy": 2, "learn": 4}
     assert profile.shares() == {"play": 1 / 9, "train": 8 / 9}
     profile("play", 1)
+    profile("act", 1, nest=True)
     wait(1)
     profile.clear()
     profile.end()
+    assert profile.seconds == {"play": 1, "act": 1}
     assert profile.shares() == {"play": 1}
     profile.clear()
     assert profile.shares() == {}
