@@ -20,7 +20,6 @@ class Profile:
     """
 
     def __init__(self, frequency: int = 1) -> None:
-        self.frequency = frequency
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._outermost: set[str] = set()
         self._open: list[tuple[str, float]] = []  # phases that have begun, outermost first, with their start
@@ -60,8 +59,9 @@ class Profile:
 class Utilization(threading.Thread):
     """A thread that samples every ``delay`` seconds how busy the machine is, from ``start`` to ``stop``.
 
-    cpu_util (the load average of the last minute, per core), cpu_mem, gpu_util and gpu_mem: the last ``maxlen``
-    samples, in percent; none where the system, or torch, cannot tell.
+    cpu_util: the load average of the last minute, per core. cpu_mem: memory that is not free, what the system caches
+    included. gpu_util and gpu_mem: of torch's current GPU. Each has the last ``maxlen`` samples, in percent, or none
+    where the system, or torch, cannot tell.
     """
 
     def __init__(self, delay: float = 1, maxlen: int = 20) -> None:

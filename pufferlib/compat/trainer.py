@@ -187,16 +187,18 @@ class PuffeRL:
         rollout.start()
         for _, states in self._states():
             states.zero_()
-        while not rollout.is_full:
-            self.profile("environments", self.epoch)
-            # After the first four, batches of pufferlib-core have the teacher's actions.
-            observations, rewards, terminals, truncations, *_, infos, ids, masks = self.vecenv.recv()
-            self.profile("inference", self.epoch)
-            with torch.no_grad(), self.amp_context:
-                actions = self._act(observations, rewards, terminals, truncations, infos, ids, masks)
-            self.profile("environments", self.epoch)
-            self.vecenv.send(actions)
-        self.profile.end()
+        try:
+            while not rollout.is_full:
+                self.profile("environments", self.epoch)
+                # After the first four, batches of pufferlib-core have the teacher's actions.
+                observations, rewards, terminals, truncations, *_, infos, ids, masks = self.vecenv.recv()
+                self.profile("inference", self.epoch)
+                with torch.no_grad(), self.amp_context:
+                    actions = self._act(observations, rewards, terminals, truncations, infos, ids, masks)
+                self.profile("environments", self.epoch)
+                self.vecenv.send(actions)
+        finally:
+            self.profile.end()
         return self.stats
 
     def _act(
@@ -271,8 +273,10 @@ class PuffeRL:
         Writes a checkpoint each ``checkpoint_interval`` calls and at the end.
         """
         self.profile("learning", self.epoch)
-        losses = self._learn()
-        self.profile.end()
+        try:
+            losses = self._learn()
+        finally:
+            self.profile.end()
         self.epoch += 1
         if self.config["anneal_lr"]:
             self.scheduler.step()

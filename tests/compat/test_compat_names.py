@@ -41,7 +41,7 @@ LISTED = {
     ),
     *(
         f"pufferlib.pufferl.{name}"
-        for name in (*("ADVANTAGE_CUDA", "abbreviate", "dist_mean", "dist_sum", "duration", "fmt_perf"),)
+        for name in ("ADVANTAGE_CUDA", "abbreviate", "dist_mean", "dist_sum", "duration", "fmt_perf")
     ),
     *(f"pufferlib.{name}" for name in ("link_to", "original_stderr", "original_stdout", "path")),
     "pufferlib.environment.ERROR",

@@ -351,6 +351,43 @@ def test_a_profile_has_the_seconds_of_phases_and_of_their_parts(monkeypatch: pyt
     assert profile.shares() == {}
 
 
+@pytest.mark.parametrize("call", ["evaluate", "train"])
+def test_a_phase_that_fails_has_ended(settings: Any, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    trainer = trainer_of(settings(), pufferlib.vector.make(cue, num_envs=8, backend="Serial"))
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("as asked")
+
+    monkeypatch.setattr(trainer, "_act" if call == "evaluate" else "_learn", fail)
+    with pytest.raises(RuntimeError, match="as asked"):
+        getattr(trainer, call)()
+    before = dict(trainer.profile.seconds)
+    assert before.keys() == ({"environments", "inference"} if call == "evaluate" else {"learning"})
+    trainer.profile.end()
+    assert trainer.profile.seconds == before
+    trainer.close()
+
+
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_utilization_samples_the_gpu_as_far_as_torch_can_tell(monkeypatch: pytest.MonkeyPatch, can_tell: bool) -> None:
+    def share() -> int:
+        if can_tell:
+            return 40
+        raise ModuleNotFoundError("pynvml")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (25, 100))
+    monkeypatch.setattr(torch.cuda, "utilization", share)
+    utilization = pufferl.Utilization(delay=0.01, maxlen=2)
+    utilization.start()
+    while len(utilization.gpu_mem) < 2:
+        time.sleep(0.01)
+    utilization.stop()
+    utilization.join(60)
+    assert [*utilization.gpu_mem] == [75, 75]
+    assert [*utilization.gpu_util] == ([40, 40] if can_tell else [])
+
+
 def test_utilization_is_sampled_until_it_is_stopped() -> None:
     utilization = pufferl.Utilization(delay=0.01, maxlen=3)
     assert utilization.daemon and not utilization.stopped
