@@ -4,7 +4,9 @@
 
 ``lengths``: 10 slots play 400 episodes whose steps sleep for a millisecond, with lengths drawn from three distributions
 of mean 100. ``games``: BipedalWalker, MiniGrid and an ALE game to its end. In each draw, ``pufferlib.evaluate``, also
-without its test of the environments, and the loops of ``benchmarks.evaluation_loops`` take turns, in rotated order.
+without its test of the environments, and the loops of ``benchmarks.evaluation_loops`` take turns, in rotated order. In
+``lengths``, so does a pool that is stepped by ``send`` and ``recv`` alone until as many episodes of its own have ended:
+its time over that of its steps is what any loop over a pool needs.
 ``bias``: the mean length of 10,000 episodes on a pool, compared with serial play. ``kills``: 2,000 episodes, while 50
 workers are killed.
 
@@ -64,7 +66,8 @@ LOOPS: Mapping[str, Callable[..., loops.Played]] = {
     "Stable-Baselines3": loops.stable_baselines,
     "LeRobot's loop": loops.rounds,
 }
-CONTENDERS = (*OURS, *LOOPS)
+ALONE = "pufferlib, `send` and `recv` alone"
+CONTENDERS = (*OURS, *LOOPS, ALONE)
 
 Figure = dict[str, Any]
 
@@ -90,28 +93,29 @@ class Setting(NamedTuple):
 
 
 def played(contender: str, setting: Setting, seeds: np.ndarray) -> Figure:
-    """Return the wall time of a contender, and the lengths of its episodes in the order in which they were dealt."""
+    """Return the wall time of a contender, and the lengths of its episodes.
+
+    Those whose steps are timed are in the order in which they began. Of ALONE's there is only the sum.
+    """
     creator, actions = setting.creator, loops.action_table(setting.creator)
+    if contender == ALONE:
+        alone = loops.send_and_recv(creator, seeds.tolist(), NUM_SLOTS, setting.num_workers)
+        return {"wall_s": alone.wall_s, "lengths": alone.lengths}
     if contender in LOOPS:
         result = LOOPS[contender](creator, actions, seeds.tolist(), NUM_SLOTS)
         return {"wall_s": result.wall_s, "lengths": result.lengths}
-    order: dict[int, None] = {}  # the episodes as they began
-
-    def see(batch: Any, indices: np.ndarray) -> None:
-        order.update(dict.fromkeys(index for index in indices.tolist() if index >= 0))
-
     episodes = pufferlib.evaluate(
         creator,
         lambda batch: actions[batch.steps % len(actions)],
         seeds=seeds.tolist(),
         num_envs=NUM_SLOTS,
         num_workers=setting.num_workers,
-        infos=("busy_s",) if setting.timed else (),
+        infos=("begun_s", "busy_s") if setting.timed else (),
         fresh="never" if "never" in contender else "auto",
-        see=see,
     )
-    figure = {"wall_s": episodes.wall_s, "lengths": episodes.lengths[list(order)].tolist()}
+    figure: Figure = {"wall_s": episodes.wall_s, "lengths": episodes.lengths.tolist()}
     if setting.timed:
+        figure["lengths"] = episodes.lengths[np.argsort(episodes.numbers("begun_s"))].tolist()
         figure["step_s"] = float(np.sum(episodes.numbers("busy_s")) / episodes.lengths.sum())
     return figure
 
@@ -119,9 +123,10 @@ def played(contender: str, setting: Setting, seeds: np.ndarray) -> Figure:
 def measured(case: str, setting: Setting, draw: int) -> Iterator[Figure]:
     """Yield a figure for each contender in one draw, in an order that is rotated from draw to draw."""
     seeds, step_s = derived_seeds(draw, setting.num_episodes), None
-    first = draw % len(CONTENDERS)
+    contenders = CONTENDERS if setting.timed else tuple(name for name in CONTENDERS if name != ALONE)
+    first = draw % len(contenders)
     figures = []
-    for contender in (*CONTENDERS[first:], *CONTENDERS[:first]):
+    for contender in (*contenders[first:], *contenders[:first]):
         figure = {"case": case, "draw": draw, "contender": contender, **played(contender, setting, seeds)}
         step_s = figure.pop("step_s", step_s)
         figures.append(figure)
@@ -130,6 +135,8 @@ def measured(case: str, setting: Setting, draw: int) -> Iterator[Figure]:
         num_steps = sum(lengths)
         if step_s is not None:
             schedule_s = list_schedule([step_s * length for length in lengths], NUM_SLOTS)
+            if figure["contender"] == ALONE:  # there is no end at which slots wait
+                schedule_s = step_s * num_steps / NUM_SLOTS
             figure |= {"over_schedule": figure["wall_s"] / schedule_s}
             figure |= {"over_share": figure["wall_s"] * NUM_SLOTS / (step_s * num_steps)}
         yield {**figure, "num_steps": num_steps, "steps_per_s": num_steps / figure["wall_s"]}
@@ -239,6 +246,7 @@ def sections(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         rows = [
             [contender, *(_cell(_of(figures, case, contender), "wall_s", "steps_per_s") for case in cases)]
             for contender in CONTENDERS
+            if contender != ALONE
         ]
         texts["evaluation_games"] = table(("seconds (steps a second)", *cases), rows)
     rows = [

@@ -16,7 +16,19 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-__all__ = ["LENGTHS", "Played", "Sleeping", "action_table", "game", "gymnasium_lockstep", "rounds", "stable_baselines"]
+import pufferlib
+
+__all__ = [
+    "LENGTHS",
+    "Played",
+    "Sleeping",
+    "action_table",
+    "game",
+    "gymnasium_lockstep",
+    "rounds",
+    "send_and_recv",
+    "stable_baselines",
+]
 
 MEAN = 100  # steps of an episode
 NUM_ACTIONS = 1024  # in a table
@@ -31,7 +43,8 @@ LENGTHS: dict[str, Callable[[np.random.Generator], float]] = {
 class Sleeping(gymnasium.Env[Any, Any]):
     """Sleeps in each step of an episode, whose length is drawn at its reset.
 
-    The last info has the time that the steps took (busy_s), and every info the number of the process (pid).
+    The last info has the time of the reset (begun_s) and that which the steps took (busy_s), and every info the number
+    of the process (pid).
     """
 
     observation_space = spaces.Box(0, 1, (4,), np.float32)
@@ -48,6 +61,7 @@ class Sleeping(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._left, self._busy_s = max(1, round(self._draw(self.np_random))), 0.0
+        self._begun_s = time.perf_counter()
         return np.zeros(4, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -56,7 +70,7 @@ class Sleeping(gymnasium.Env[Any, Any]):
             time.sleep(self._sleep_s)
         self._left -= 1
         self._busy_s += time.perf_counter() - start_s
-        info = {"pid": os.getpid(), **({} if self._left else {"busy_s": self._busy_s})}
+        info = {"pid": os.getpid(), **({} if self._left else {"begun_s": self._begun_s, "busy_s": self._busy_s})}
         return np.zeros(4, np.float32), 1.0, self._left == 0, False, info
 
 
@@ -91,6 +105,24 @@ class Played(NamedTuple):
 
     wall_s: float
     lengths: list[int]
+
+
+def send_and_recv(creator: Any, seeds: Sequence[int], num_envs: int, num_workers: int) -> Played:
+    """Step a pool until as many episodes have ended as there are seeds: what is left without dealing episodes.
+
+    Environments reset themselves, and all play action 0. Of the lengths there is only the sum.
+    """
+    actions, num_steps, num_ended = np.zeros(1, np.int64), 0, 0
+    plan: dict[str, Any] = {"num_envs": num_envs, "num_workers": num_workers, "batch_size": 1, "seed": int(seeds[0])}
+    with pufferlib.make(creator, backend="pool", **plan) as vec:
+        start_s = time.perf_counter()
+        vec.async_reset()
+        while num_ended < len(seeds):
+            batch = vec.recv()
+            num_steps += bool(batch.masks[0])
+            num_ended += bool(batch.terminations[0] or batch.truncations[0])
+            vec.send(actions)
+        return Played(time.perf_counter() - start_s, [num_steps])
 
 
 def gymnasium_lockstep(creator: Any, actions: np.ndarray, seeds: Sequence[int], num_envs: int) -> Played:

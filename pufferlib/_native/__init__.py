@@ -1,10 +1,11 @@
 """The compiled hot path: optional, with results identical to plain Python's, bit for bit.
 
-``pack`` packs nested samples into rows. The other modules work between ``send`` and ``recv``: ``fast_path`` runs in the
-parent and ``step_loop`` in the workers. Both communicate through ``ring`` (mailboxes and counters in shared memory) and
-encode infos with ``infos``. ``step_loop`` uses ``agents`` for multi-agent environments. If the modules were not built,
-or the platform lacks futexes, pufferlib runs without them, and ``reason`` holds the cause. The environment variable
-PUFFERLIB_NATIVE=0 disables them. With PUFFERLIB_NATIVE=1, the import raises ImportError if they cannot be used.
+``pack`` packs nested samples into rows. ``staging`` counts and copies an evaluation's rows for its policy. The other
+modules work between ``send`` and ``recv``: ``fast_path`` runs in the parent and ``step_loop`` in the workers. Both
+communicate through ``ring`` (mailboxes and counters in shared memory) and encode infos with ``infos``. ``step_loop``
+uses ``agents`` for multi-agent environments. If the modules were not built, or the platform lacks futexes, pufferlib
+runs without them, and ``reason`` holds the cause. The environment variable PUFFERLIB_NATIVE=0 disables them. With
+PUFFERLIB_NATIVE=1, the import raises ImportError if they cannot be used.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["agents", "available", "fast_path", "infos", "pack", "reason", "ring", "step_loop", "warn_of_portable_path"]
+__all__ = [
+    "agents",
+    "available",
+    "fast_path",
+    "infos",
+    "pack",
+    "reason",
+    "ring",
+    "staging",
+    "step_loop",
+    "warn_of_portable_path",
+]
 
-MODULES = ("pack", "infos", "ring", "agents", "step_loop", "fast_path")
+MODULES = ("pack", "infos", "ring", "agents", "step_loop", "fast_path", "staging")
 # pip's cache may hold a wheel without the compiled path.
 REMEDY = "pip install again, with a C compiler at hand and --force-reinstall --no-cache-dir --no-deps"
 
@@ -31,6 +43,7 @@ ring: Any = None
 agents: Any = None
 step_loop: Any = None
 fast_path: Any = None
+staging: Any = None
 
 
 def _load() -> str:
@@ -38,7 +51,7 @@ def _load() -> str:
 
     Raises ImportError if PUFFERLIB_NATIVE=1 requires them but they cannot be used.
     """
-    global pack, infos, ring, agents, step_loop, fast_path
+    global pack, infos, ring, agents, step_loop, fast_path, staging
     setting = os.environ.get("PUFFERLIB_NATIVE", "")
     if setting == "0":
         return "PUFFERLIB_NATIVE=0 leaves it out"
@@ -49,7 +62,7 @@ def _load() -> str:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # one module was rebuilt, the other was not
                 modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
-                pack, infos, ring, agents, step_loop, fast_path = modules
+                pack, infos, ring, agents, step_loop, fast_path, staging = modules
             return ""
         except (ImportError, RuntimeError, RuntimeWarning, TypeError, ValueError) as error:
             cause = f"it was not built, or for another Python ({error}); {_remedy()}"

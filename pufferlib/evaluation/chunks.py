@@ -37,11 +37,10 @@ class ChunkedPolicy:
     def __call__(self, batch: PolicyBatch) -> Any:
         """Return the actions for the rows of a batch: arrays (rows, …)."""
         env_ids, num_agents = batch.env_ids.tolist(), len(batch.agent_ids) // len(batch.env_ids)
-        due = [
-            position
-            for position, (env_id, step) in enumerate(zip(env_ids, batch.steps.tolist(), strict=True))
-            if step == 0 or self._is_used(env_id)
-        ]
+        is_new = (batch.steps == 0).tolist()
+        known = [position for position, env_id in enumerate(env_ids) if is_new[position] or env_id in self._chunks]
+        waiting = known or range(len(env_ids))  # the others never began an episode: they are padding
+        due = [position for position in waiting if is_new[position] or self._is_used(env_ids[position])]
         if due:
             predicted: Any = as_numpy(self.function(batch))
             self._joined = isinstance(predicted, tuple)
@@ -51,9 +50,12 @@ class ChunkedPolicy:
                 rows = slice(position * num_agents, (position + 1) * num_agents)
                 self._chunks[env_ids[position]] = tuple(part[rows].copy() for part in parts)
                 self._num_played[env_ids[position]] = 0
-        chosen = [[part[:, self._num_played[env_id]] for part in self._chunks[env_id]] for env_id in env_ids]
-        for env_id in env_ids:
-            self._num_played[env_id] += 1
+        sources = [env_ids[waiting[0]]] * len(env_ids)  # padding plays any chunk
+        for position in waiting:
+            sources[position] = env_ids[position]
+        chosen = [[part[:, self._num_played[env_id]] for part in self._chunks[env_id]] for env_id in sources]
+        for position in waiting:
+            self._num_played[env_ids[position]] += 1
         actions = tuple(np.concatenate(of_envs) for of_envs in zip(*chosen, strict=True))
         return actions if self._joined else actions[0]
 

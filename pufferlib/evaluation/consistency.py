@@ -8,7 +8,6 @@ environment that has played most. New environments then play the same seeds, and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -202,16 +201,19 @@ class HistoryCheck:
 
     def add_batch(self, batch: Batch) -> None:
         """Record a batch's rows."""
-        columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
-        for slot, trace in self._traced():
-            for position in () if trace.full else np.flatnonzero(batch.env_ids == slot).tolist():
+        traced = [(slot, trace) for slot, trace in self._traced() if not trace.full]
+        slots = batch.env_ids.tolist() if traced else []
+        for slot, trace in traced:
+            if slot in slots:
+                columns = batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks
+                position = slots.index(slot)
                 trace.add_rows(*(self._rows_of(column, position) for column in columns))
 
-    def add_actions(self, slots: Sequence[int], actions: Any) -> None:
-        """Record the actions for these slots."""
+    def add_actions(self, slots: Array, actions: Any) -> None:
+        """Record the actions for these slots, int64 (number,)."""
         for slot, trace in self._traced():
-            if slot in slots:
-                trace.add_actions(self._rows_of(actions, slots.index(slot)))
+            for position in np.flatnonzero(slots == slot).tolist():
+                trace.add_actions(self._rows_of(actions, position))
 
     def _traced(self) -> list[tuple[int, Trace]]:
         return [item for comparison in self._comparisons for item in comparison.traced()]

@@ -52,14 +52,19 @@ class Dealer:
         self.num_finished, self.num_steps = results.num_finished, 0
         self._act, self._see, self._after, self._done = act, see, after, done
         self._num_agents = num_agents
-        self._staged = BatchStage(vec) if rules.policy_batch is None else Stage(vec, rules.policy_batch)
         self._queue, self._env_tasks = EpisodeQueue(rules, results.endings), env_tasks
         # By slot, of its current episode:
         self._episodes = np.full(num_envs, IDLE)
-        self._steps = np.zeros(num_envs, np.int64)
+        self._seeds, self._steps = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self._returns = np.zeros((num_envs, num_agents))
         self._begun_s = np.zeros(num_envs)
         self._infos: list[dict[str, dict[int | None, object]]] = [{} for _ in range(num_envs)]
+        of_slots = self._episodes, self._seeds, self._steps, self._returns
+        self._staged = (
+            BatchStage(vec)
+            if rules.policy_batch is None
+            else Stage(vec, rules.policy_batch, *of_slots, rules.max_steps)
+        )
         self._used = np.zeros(num_envs, np.int64)  # by slot: how many episodes its environment has begun
         self._idle: list[int] = []  # slots without an episode that are not in flight
         self._num_flying = 0
@@ -142,6 +147,7 @@ class Dealer:
 
     def _begin(self, slot: int, episode: int) -> None:
         self._episodes[slot], self._steps[slot], self._returns[slot] = episode, 0, 0.0
+        self._seeds[slot] = self.rules.seeds[episode]
         self._infos[slot], self._begun_s[slot] = {}, time.perf_counter()
 
     def _reset(self, slots: list[int]) -> None:
@@ -177,15 +183,21 @@ class Dealer:
         assert batch is not None
         if self._see is not None:
             self._see(batch, self)
+        self._num_flying -= len(batch.env_ids)
+        self._check.add_batch(batch)
+        num_steps = -1 if self._check.replayed else self._staged.add_plain(batch)
+        self.num_steps += self._add(batch) if num_steps < 0 else num_steps
+        if self._after is not None:
+            self._after(self.num_finished, self.num_steps)
+
+    def _add(self, batch: Batch) -> int:
+        """Do what ``_receive`` does for any batch, without the compiled path; return the number of steps."""
         slots = batch.env_ids
         shape = len(slots), self._num_agents
-        self._num_flying -= shape[0]
         masks = batch.masks.reshape(shape)
         stepped = masks.any(1)
         self._returns[slots] += np.where(masks, batch.rewards.reshape(shape), 0.0)
         self._steps[slots] += stepped
-        self.num_steps += int(stepped.sum())
-        self._check.add_batch(batch)
         ended = (batch.terminations | batch.truncations).reshape(shape).any(1)
         if self.rules.max_steps is not None:
             ended |= self._steps[slots] >= self.rules.max_steps
@@ -194,9 +206,8 @@ class Dealer:
         going = self._episodes[slots] != IDLE
         if ended.any() or not going.all():
             going &= self._conclude(batch, ended & going)
-        self._staged.add(batch, going, self._steps, self.rules.seeds[self._episodes[slots]])
-        if self._after is not None:
-            self._after(self.num_finished, self.num_steps)
+        self._staged.add(batch, going)
+        return int(stepped.sum())
 
     def _conclude(self, batch: Batch, ended: Array) -> Array:
         """Conclude the episodes that ended in a batch, and deal the next ones; return which slots are to act.
@@ -307,6 +318,6 @@ class Dealer:
             actions, slots = self._act(batch), batch.env_ids[places]
             if len(slots):
                 actions = self._staged.chosen_actions(actions, places)
-                self._check.add_actions(slots.tolist(), actions)
+                self._check.add_actions(slots, actions)
                 self.vec.send(actions, env_ids=slots)  # type: ignore[arg-type]
                 self._num_flying += len(slots)

@@ -24,10 +24,10 @@ SB3_POLICIES = "pufferlib.adapters.sb3_policy"  # likewise
 class PolicyBatch(NamedTuple):
     """The rows that ``evaluate`` passes to a policy: always those of ``policy_batch`` environments.
 
-    An episode's rows are always at the same place, that of its seed modulo ``policy_batch``. Copies of other rows fill
-    the places at which no environment waits, with an env_id and agent_ids of their own, and with mask False; the
-    actions for them are ignored. A slot is an environment of the VecEnv: it plays one episode after another.
-    The arrays are overwritten before the next call.
+    An episode's rows are always at the same place, that of its seed modulo ``policy_batch``. Earlier rows fill the
+    places at which no environment waits, with an env_id and agent_ids of their own, mask False, and 1 as the number of
+    steps; the actions for them are ignored. A slot is an environment of the VecEnv: it plays one episode after another.
+    The arrays are used again for the next call: do not write to them, and copy what you keep.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)

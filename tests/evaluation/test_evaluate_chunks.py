@@ -41,8 +41,8 @@ def test_a_chunk_is_played_and_then_the_next_one_is_planned(num_steps: int | Non
     for plan in ({"backend": "serial", "num_envs": 1}, {"backend": "pool", "num_envs": 7, "num_workers": 2}):
         num_calls = 0
         assert pufferlib.evaluate(HashEnv, ChunkedPolicy(predict, num_steps), **plan, **how) == expected
-        if plan["backend"] == "serial":
-            assert num_calls == (-(-expected.lengths // (num_steps or 4))).sum()
+        num_chunks = (-(-expected.lengths // (num_steps or 4))).sum()
+        assert num_calls == num_chunks if plan["backend"] == "serial" else num_calls <= num_chunks
 
 
 def test_chunks_of_several_agents_and_of_joined_actions() -> None:

@@ -27,6 +27,8 @@ SHORT = [
     "tests/laws/test_fuzz_pack.py::test_each_kind_of_hostility_in_each_kind_of_leaf",
     "tests/native/test_native_pack.py::test_takes_what_is_plain",
     "tests/laws/test_paths.py::test_steps_of_several_agents_leave_no_references",
+    "tests/evaluation/test_stage.py::test_the_compiled_path_leaves_a_batch_that_is_not_plain",
+    "tests/evaluation/test_stage.py::test_the_compiled_path_counts_and_copies_a_plain_batch",
     "tests/native/test_native_pack.py::test_leaves_what_does_not_fit_to_the_twin",
     "tests/native/test_native_pack.py::test_reals_are_clipped_cast_and_rounded_alike",
     "tests/failures/test_restarts.py::test_only_an_environment_that_raises_is_restarted[pool-4-next_step]",
@@ -83,7 +85,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree whose packer, the only one of its compiled modules that is built, has all the faults."""
     tree = tmp_path_factory.mktemp("faulty") / "tree"
     shutil.copytree(sanitize.ROOT, tree, ignore=shutil.ignore_patterns(*sanitize.LEFT_OUT))
-    for name in ("agents", "fast_path", "infos", "ring", "step_loop"):
+    for name in ("agents", "fast_path", "infos", "ring", "staging", "step_loop"):
         (tree / f"pufferlib/_native/{name}.pyx").unlink()
     path = tree / "pufferlib/_native/pack.pyx"
     source = path.read_text()

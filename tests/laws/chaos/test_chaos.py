@@ -207,7 +207,7 @@ def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(tmp_path: Path) -> 
     folder = tmp_path / "pufferlib/_native"
     for path in folder.glob("*.so"):
         path.unlink()
-    for module in (_native.pack, _native.infos, _native.ring, _native.agents, _native.fast_path):
+    for module in (_native.pack, _native.infos, _native.ring, _native.agents, _native.fast_path, _native.staging):
         shutil.copy(module.__file__, folder)
         (folder / f"{module.__name__.rpartition('.')[2]}.pyx").unlink()  # only one has to be built
     source = folder / "step_loop.pyx"
