@@ -283,6 +283,7 @@ def test_wrappers_of_029_go_around_vector_environments() -> None:
         envs.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ale_py") is None, reason="needs ale-py")
 @pytest.mark.skipif(cleanrl_wrappers.OLD, reason="Gymnasium 0.29 has its own")

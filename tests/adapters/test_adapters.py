@@ -46,6 +46,7 @@ def test_a_library_that_is_there_in_part_is_missing() -> None:
         raise ImportError("ray is without tune")
 
 
+@pytest.mark.long
 def test_importing_pufferlib_is_enough_for_the_one_liners_of_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs/adapters.md").read_text()
     named = set(re.findall(r"pufferlib\.adapters\.([a-z0-9_]+)", page))

@@ -446,6 +446,7 @@ def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
     assert time.perf_counter() - start < 60
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("this_python")
 def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     workload = dataclasses.replace(SMALL, kind="idle")
@@ -939,6 +940,7 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert gpu_plots.plot_kernels(out, tmp_path).stat().st_size > 5000
 
 
+@pytest.mark.long
 def test_kernels_are_measured_by_their_worth_while_there_is_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1010,6 +1012,7 @@ def test_warpdrive_has_the_environments_that_are_measured() -> None:
         assert len(env.reset()[0]) == (6 if case.env == "tag/grid" else 7 * case.num_nearest + 1)
 
 
+@pytest.mark.long
 def test_the_kernel_benchmark_refuses_a_kernel_that_plays_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda_ext.references.tag_grid import TagGrid
 
@@ -1063,6 +1066,7 @@ def test_the_model_of_ray_answers_by_the_rules_of_a_pool() -> None:
     assert all_at_once.busy == pytest.approx(2000 / 8 * 1e-4, rel=0.05)  # an answer holds all eight
 
 
+@pytest.mark.long
 def test_what_ray_scale_measured_is_reported_and_drawn(tmp_path: Path) -> None:
     stored = json.loads(ray_scale.STORED.read_text())
     texts = ray_scale.texts(stored)

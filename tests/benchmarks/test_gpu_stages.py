@@ -224,6 +224,7 @@ def test_the_summary_finds_what_came_as_a_wheel(tmp_path: Path, monkeypatch: pyt
     assert "a summary" in (tmp_path / "out" / "summary.md").read_text()
 
 
+@pytest.mark.long
 def test_a_foreign_package_called_tests_hides_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "__init__.py").write_text("")

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.beside
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_a_turn_plays_a_kernel_of_a_tree(tmp_path: Path) -> None:
     rates = host_kernels.rates_of(ROOT, "tag/grid", 0.05)
     assert [*rates] == [*host_kernels.WAYS] and min(rates.values()) > 0

@@ -598,6 +598,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, 
     assert "(raylet)" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class Bits(pufferlib.PufferEnv):
     ("env", "backend", "draws"),
     [
         (Answer, "serial", {"priority_exponent": 0.6}),
-        (Picky, "serial", {"n_step": 3}),
+        pytest.param(Picky, "serial", {"n_step": 3}, marks=pytest.mark.long),
         (Bits, "pool", {}),
         pytest.param(Answer, "pool", {}, marks=pytest.mark.long),
         pytest.param(Picky, "pool", {}, marks=pytest.mark.long),
@@ -332,7 +332,7 @@ class Table(nn.Module):
         return q_values, q_values.amax(1), state
 
 
-@pytest.mark.parametrize("network", ["default", "mlp", f"{__name__}:Table"])
+@pytest.mark.parametrize("network", ["default", pytest.param("mlp", marks=pytest.mark.long), f"{__name__}:Table"])
 def test_what_was_trained_plays_its_best_actions_drawn_or_not(tmp_path, network):
     kwargs = {"fill": 0.5} if "Table" in network else {"hidden_size": 32}
     config = Config(

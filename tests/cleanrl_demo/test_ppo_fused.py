@@ -48,6 +48,7 @@ CARTPOLE = config(
 )
 
 
+@pytest.mark.long
 def test_it_learns_cartpole() -> None:
     result = train(CARTPOLE)
     assert result.num_steps >= 30_000

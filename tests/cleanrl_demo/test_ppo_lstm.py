@@ -180,6 +180,7 @@ RECALLED = dict(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
 def test_remembers_what_the_plain_trainer_cannot_know(backend):

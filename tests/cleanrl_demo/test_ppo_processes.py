@@ -206,6 +206,7 @@ ppo_cuda.train(config(num_envs="auto", total_steps=4000, runs="{folder}/runs"))
 """
 
 
+@pytest.mark.long
 def test_processes_agree_on_the_number_of_the_one_with_the_least_room(
     as_peers: Callable[[Path], str], tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def run_scripts(
     return configs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_scripts_run_with_numpy_and_torch_alone(tmp_path: Path) -> None:
     configs = run_scripts(tmp_path, SOME)

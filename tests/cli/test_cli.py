@@ -128,6 +128,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
+@pytest.mark.long
 def test_each_trainer_can_be_named_and_its_run_be_resumed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -364,6 +365,7 @@ def test_verdict(serial: list[float], pool: list[float], says: str) -> None:
     assert says in verdict(speeds)
 
 
+@pytest.mark.long
 def test_bench_with_a_profile(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,6 +518,7 @@ def test_doctor_names_files_of_pufferlib_beside_ours(
     assert "pip uninstall pufferlib pufferlib-core" in out
 
 
+@pytest.mark.long
 def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda_ext import functions, report
     from cuda_ext.ocean_squared import KERNEL

@@ -137,6 +137,7 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.extras
 def test_modules_are_attributes_without_their_import() -> None:
     code = "import pufferlib; print(pufferlib.models.Default, pufferlib.frameworks.cleanrl.Policy)"

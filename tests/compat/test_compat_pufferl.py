@@ -297,7 +297,7 @@ class OwnUpdate(pufferl.PuffeRL):
         return logs
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 def test_a_program_may_replace_the_update(settings: Any, precision: str) -> None:
     vecenv = pufferlib.vector.make(cue, num_envs=8, backend="Serial")
     policy = Default(vecenv.driver_env, hidden_size=16)

@@ -150,6 +150,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     return play
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sanitizer", ["thread", pytest.param("address,undefined", marks=pytest.mark.long)])
 @pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, sanitized: Sanitized) -> None:

@@ -116,6 +116,7 @@ left.reset()  # and is closed by nobody
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 def test_a_fork_has_threads_of_its_own_and_none_are_left() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=120)

@@ -59,6 +59,7 @@ def test_on_a_gpu_the_example_plays_what_it_is_to_play(folder: Path, device: str
     require_played(folder, device)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_example_passes_its_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "HOST_FLAGS", QUICK_FLAGS)

@@ -237,6 +237,7 @@ EXPECTED = {  # which of the faults a sanitizer is to find, and what it says the
 }
 
 
+@pytest.mark.long
 @covering({"case": CASES, "sanitizer": [*EXPECTED]})
 def test_sanitizers(case: tuple[str, dict[str, Any]], sanitizer: str, tmp_path: Path) -> None:
     """They are silent as long as no fault is on, and then they are not."""

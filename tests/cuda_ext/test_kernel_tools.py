@@ -220,6 +220,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     return play
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", [pytest.param("a part of a warp", marks=pytest.mark.long), "a block"])
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 @pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -279,6 +280,7 @@ class WithLayers(kernel_programs.Counting):
     layers, options = 2, 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_parameter_may_be_called_as_a_part_of_a_network(checked: bool, tmp_path: Path) -> None:
     parameters = (*SCHEMA.parameters, Parameter("layers", "int32"), Parameter("options", "int32"))
@@ -342,6 +344,7 @@ def sums(kernel: KernelEnv) -> list[int]:
         return vec.get_attr("total")
 
 
+@pytest.mark.long
 def test_a_library_is_compiled_once_and_again_for_another_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,7 +365,7 @@ def test_a_library_is_compiled_once_and_again_for_another_source(
     assert len((tmp_path / "calls").read_text()) == 3
 
 
-@pytest.mark.parametrize("change", ["nothing", "the kernel", "what all share"])
+@pytest.mark.parametrize("change", ["nothing", pytest.param("the kernel", marks=pytest.mark.long), "what all share"])
 def test_a_built_library_is_used_as_long_as_it_is_of_this_source(
     change: str, tmp_path: Path, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_launches_are_those_that_are_compiled() -> None:
     assert sizes([9, 64, 64, 8]) == (network.width, len(network.weights))
 
 
+@pytest.mark.long
 def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     _, known, unknown = architectures()
     assert known == [*MULTIPROCESSORS] == ["sm_80", "sm_90", "sm_100", "sm_120"] and not unknown

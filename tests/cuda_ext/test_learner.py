@@ -26,6 +26,7 @@ def test_one_update_is_torchs(case: Case) -> None:
     compare(case, avoid_kinks=True)
 
 
+@pytest.mark.long
 @given(case=CASES)
 @settings(max_examples=8, deadline=None, suppress_health_check=ONCE, phases=[Phase.reuse, Phase.generate])
 def test_weights_after_a_hundred_updates_are_torchs(case: Case) -> None:

@@ -198,6 +198,7 @@ MOST = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "architecture", [pytest.param(name, marks=[] if name == "sm_90" else pytest.mark.long) for name in MULTIPROCESSORS]
 )

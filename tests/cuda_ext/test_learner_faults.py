@@ -136,6 +136,7 @@ def with_faults(faulty: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterato
     faulty.set_fault(0)
 
 
+@pytest.mark.long
 @WITHOUT_VECTORS
 def test_without_a_fault_all_checks_pass(with_faults: Callable[[int], None]) -> None:
     for check in CHECKS:

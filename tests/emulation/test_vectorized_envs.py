@@ -762,6 +762,7 @@ def test_envpool_gets_no_seed_and_says_so_once() -> None:
 EXAMPLE = Path(__file__).parents[2] / "examples" / "vector_envs.py"
 
 
+@pytest.mark.long
 @pytest.mark.extras
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["gymnasium", *(["ale"] if ATARI else [])])

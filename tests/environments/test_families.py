@@ -105,6 +105,7 @@ def test_a_family_says_where_its_names_are_listed(stem: str) -> None:
         environments.module(stem).env_creator(f"{start}no_game")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.extras
 @pytest.mark.parametrize(("length", "num_steps"), [(20, 50), pytest.param(30, 150, marks=pytest.mark.long)])

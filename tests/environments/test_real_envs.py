@@ -227,8 +227,14 @@ CASES = [
 
 # Every second case takes turns with one backend in the short form; in the long one, whose steps begin as the short
 # form's do, all of them with all backends.
+DEAR = {"magent/battle_v4", "CarRacing-v3"}  # seconds each
 SHORT = [
-    pytest.param(backend, (case, case.short), id=f"{case}-{backend}")
+    pytest.param(
+        backend,
+        (case, case.short),
+        id=f"{case}-{backend}",
+        marks=[pytest.mark.long] if str(case) in DEAR else [],
+    )
     for case, backend in zip(CASES[::2], itertools.cycle(BACKENDS), strict=False)
 ]
 LONG = [
@@ -337,6 +343,7 @@ def describe(space: Any) -> str:
     return type(space).__name__
 
 
+@pytest.mark.long
 def test_the_docs_have_this_table() -> None:
     assert table() in DOCS.read_text()
 

@@ -117,6 +117,7 @@ class HeavyTailed(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
 
 
+@pytest.mark.long
 def test_neither_short_nor_long_episodes_are_favoured() -> None:
     seeds = list(range(400))
     env = HeavyTailed()
@@ -301,7 +302,9 @@ class Deadly(HashEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("plan", PLANS[2:])
+@pytest.mark.parametrize(
+    "plan", [PLANS[2], *(pytest.param(plan, marks=pytest.mark.long) for plan in PLANS[3:5]), PLANS[5]]
+)
 def test_the_death_of_workers_costs_no_episode(plan: dict[str, Any], tmp_path: Path) -> None:
     seeds = [seed for seed in range(1, 31) if seed != 5]
     how = {"seeds": seeds, "env_kwargs": {"folder": str(tmp_path)}, "infos": ("tick",)}

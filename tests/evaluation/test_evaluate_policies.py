@@ -73,7 +73,7 @@ def continuous() -> Any:
 
 
 KINDS = [
-    ("mlp", Chaotic, 16),
+    pytest.param("mlp", Chaotic, 16, marks=pytest.mark.long),
     pytest.param("mlp", Chaotic, 5, marks=pytest.mark.long),
     ("mlp", continuous, 16),
     pytest.param("lstm", Chaotic, 16, marks=pytest.mark.long),

@@ -607,6 +607,7 @@ def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
     env.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.extras
 def test_a_users_policy_is_trained_saved_and_played(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

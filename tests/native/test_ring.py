@@ -203,6 +203,7 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.long
 @compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)

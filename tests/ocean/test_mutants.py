@@ -158,6 +158,7 @@ def broken() -> bool:
     raise KeyError("sword")
 
 
+@pytest.mark.long
 def test_why_sound_code_is_found_broken_is_said_and_of_mutants_it_is_not(monkeypatch, capsys):
     monkeypatch.setitem(CHECKS, "advantages_as_defined", Check("", broken))
     assert checked(["rewards_early"]) == {"rewards_early": {"advantages_as_defined": True}}

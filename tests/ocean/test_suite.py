@@ -303,7 +303,12 @@ def test_nothing_is_left_of_a_learner_that_was_killed(outcome: Outcome) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.long),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, number: int, status: int) -> None:
     folder = project(tmp_path)
@@ -380,6 +385,7 @@ def test_several_backends_and_seeds_are_distinguished(folder: Path, capfd: pytes
         assert f"ocean/bandit  {name}  " in output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_trainer_passes_bandit(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

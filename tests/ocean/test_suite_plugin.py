@@ -97,6 +97,7 @@ def test_what_a_learner_cannot_do_is_skipped_with_its_reason(outcome: tuple[int,
     assert line.endswith(": ocean/mixed: toys have no mixed actions")
 
 
+@pytest.mark.long
 def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> None:
     options = ("--ocean", "toys:train_here", "--ocean-backend", "multiprocessing", "--ocean-seed", "7")
     status, output = run(folder, "-s", "-v", "-k", "bandit or other", *options, "tests")
@@ -106,6 +107,7 @@ def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> Non
     assert "2 passed" in output and "deselected" in output
 
 
+@pytest.mark.long
 def test_an_id_is_that_of_a_test(folder: Path) -> None:
     status, output = run(folder, "-v", "--ocean", "toys:train_here", "ocean::bandit", "ocean::mixed")
     assert status == 0
@@ -113,6 +115,7 @@ def test_an_id_is_that_of_a_test(folder: Path) -> None:
     assert "1 passed, 1 skipped" in output
 
 
+@pytest.mark.long
 def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "ocean", tmp_path / "ocean", ignore=shutil.ignore_patterns("__pycache__"))
     for name in LEFT_OUT:

@@ -16,6 +16,7 @@ from pufferlib.population.league_settings import Evaluation, Stop, Workers
 pytestmark = pytest.mark.beside
 
 
+@pytest.mark.long
 def test_learnt_responses_go_on_where_they_were(tmp_path: Path) -> None:
     settings = Settings(
         game="kuhn_poker",

@@ -177,6 +177,7 @@ def small(algorithm: Any, **settings: Any) -> Any:
     return algorithm.Config(**{"gamma": 1.0, "policy": LOGITS, **by_trainer[algorithm], **settings})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("algorithm", "most"), [pytest.param(ppo, 0.4, marks=pytest.mark.long), (dqn, 0.1)])
 def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -> None:
     """In both seats of Kuhn poker, against a joint mixture; and with the same seed it is the same."""
@@ -341,6 +342,7 @@ SMALL = ppo_selfplay.Config(
 )
 
 
+@pytest.mark.long
 def test_self_play_keeps_past_selves_and_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,7 +99,7 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     ("body", "code", "says"),
     [
         ("os._exit(0)", 1, "FAILED a process ended early, with 0: not all that it ran is counted"),
-        ("assert os.fork() or False; os.wait()", 1, "FAILED test_a.py::test_a"),
+        pytest.param("assert os.fork() or False; os.wait()", 1, "FAILED test_a.py::test_a", marks=pytest.mark.long),
         ("pass\n\n1 / 0", 1, "FAILED test_a.py"),
         ("pass", 5, "= no tests ran in "),
     ],
@@ -127,6 +127,7 @@ def test_nothing_is_begun_after_the_limit_and_the_rest_is_named(tmp_path: Path) 
         assert closing.strip("= ").startswith(f"{num_tried or 'no'} "), closing
 
 
+@pytest.mark.long
 def test_every_file_has_the_fixtures_of_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
@@ -196,7 +197,7 @@ def test_hangs():
 """
 
 
-@pytest.mark.parametrize(("ci", "tried"), [("true", "aahoo"), ("", "aho")])
+@pytest.mark.parametrize(("ci", "tried"), [("true", "aahoo"), pytest.param("", "aho", marks=pytest.mark.long)])
 def test_in_ci_a_test_that_fails_runs_once_more_and_is_named(ci: str, tried: str, tmp_path: Path) -> None:
     """But none that hangs."""
     (tmp_path / "test_a.py").write_text(TRIES)

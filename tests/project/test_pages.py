@@ -67,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.extras
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] if page in DEAR else []) for page in RUN])
@@ -79,6 +80,7 @@ def test_programs_print_what_the_page_says(page: str, folder: Path) -> None:
             play(program, names)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_commands_show_what_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")

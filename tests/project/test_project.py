@@ -44,7 +44,7 @@ def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
 def test_readme_program_prints_the_same_on_every_backend(backend: str) -> None:
     program = PROGRAMS[0]
     assert program.text.count('backend="multiprocessing"') == 1

@@ -118,7 +118,13 @@ def holds_a_lock() -> Callable[[], Any]:
     ("creator", "name", "status", "says"),
     [
         (broken_envs.HashOrder, "processes", "failed", "it depends on the order of a set or on hash()"),
-        (broken_envs.ProcessNumber, "processes", "failed", "something that differs between them"),
+        pytest.param(
+            broken_envs.ProcessNumber,
+            "processes",
+            "failed",
+            "something that differs between them",
+            marks=pytest.mark.long,
+        ),
         (broken_envs.SharesState, "backends", "failed", "environments in one process share something"),
         (broken_envs.DiesAfterEnd, "step_after_end", "warning", "exit code 3"),
         (holds_a_lock(), "pickles", "failed", "the creator cannot be pickled (TypeError"),

@@ -358,6 +358,7 @@ def test_a_summary_says_how_values_lie():
     assert 1 <= summary.low < 4 < summary.high <= 9
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_episodes_whatever_the_backend():
     def episodes(**kwargs):
         how = {"num_episodes": 6, "num_envs": 3, **kwargs}

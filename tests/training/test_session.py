@@ -95,15 +95,15 @@ OF = {
     ),
 }  # fmt: skip
 # The trainer with a memory stops and goes on as ppo does.
-TRAINERS = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
+TRAINERS = [ppo, *(pytest.param(trainer, marks=pytest.mark.long) for trainer in (dqn, ppo_lstm))]
 
 
 @pytest.mark.parametrize(
     ("trainer", "backend"),
     [
         (ppo, "serial"),
-        (dqn, "serial"),
-        (sac, "serial"),
+        pytest.param(dqn, "serial", marks=pytest.mark.long),
+        pytest.param(sac, "serial", marks=pytest.mark.long),
         pytest.param(ppo_lstm, "multiprocessing", marks=pytest.mark.long),
         pytest.param(td3, "serial", marks=pytest.mark.long),
         pytest.param(qmix, "serial", marks=pytest.mark.long),

@@ -258,6 +258,7 @@ def test_only_chosen_environments_get_pictures():
     assert render_mode(Pictured, among=("ansi", "rgb_array")) == "rgb_array"
 
 
+@pytest.mark.long
 def test_a_trainer_films_without_learning_anything_else(tmp_path):
     how = dict(backend="serial", num_envs=4, total_steps=600, rollout_length=8, eval_episodes=4, runs=str(tmp_path))
     filmed = train(Config(video_envs=(0, 3), video_every=200, **how), Pictured)
@@ -472,7 +473,7 @@ def test_snapshots_that_cannot_be_are_refused(steps, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous"])
+@pytest.mark.parametrize("env", [pytest.param("tag/grid", marks=pytest.mark.long), "tag/continuous"])
 def test_kernels_and_references_make_the_same_pictures_of_the_same_steps(env, tmp_path):
     kwargs = {"num_taggers": 4, "num_runners": 2, "episode_length": 8, "grid_length": 6, "render_mode": "rgb_array"}
     with pufferlib.make(env, env_kwargs=kwargs) as vec:

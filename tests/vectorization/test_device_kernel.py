@@ -41,6 +41,7 @@ def kernel(tmp_path: Path) -> KernelEnv:
     return counting(tmp_path)
 
 
+@pytest.mark.long
 def test_a_device_loads_what_the_tests_compile(cupy: StandIn, kernel: KernelEnv) -> None:
     """Kept by source and constants, and compiled once."""
     for num_agents in (4, 5, 4):

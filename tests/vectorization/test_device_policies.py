@@ -332,6 +332,7 @@ def test_the_compiler_knows_the_network_and_the_options_of_a_launch(monkeypatch:
     assert macros["POLICY_OPTIONS"] == "11, 11"
 
 
+@pytest.mark.long
 def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
     """Together they are more than the 48 KB that a block has."""
     cubin = cubin_of("in cells", {"policy": NETWORK}, (64, 16), "sm_90")

@@ -90,7 +90,12 @@ def tales() -> st.SearchStrategy[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    "plan", ["serial", pytest.param("multiprocessing", marks=pytest.mark.long), "batches in order", "pool"]
+    "plan",
+    [
+        "serial",
+        *(pytest.param(plan, marks=pytest.mark.long) for plan in ("multiprocessing", "batches in order")),
+        "pool",
+    ],
 )
 @settings(max_examples=12)
 @given(st.lists(tales(), min_size=NUM_ENVS, max_size=NUM_ENVS), st.sampled_from(["next_step", "same_step"]))

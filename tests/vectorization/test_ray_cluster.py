@@ -314,6 +314,7 @@ def test_without_ray_the_error_says_what_to_install() -> None:
     assert "MissingExtra" in done.stderr and "pip install 'pufferlib[ray]'" in done.stderr
 
 
+@pytest.mark.long
 def test_the_cluster_of_the_docs_fits_rays_schema() -> None:
     import jsonschema
     import yaml
