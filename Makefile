@@ -17,8 +17,8 @@ CORE_TESTS := $(call files_of,action_values architecture by_agent compat_collisi
 # Of these, what both paths share: rules and draws of kernels' references, imports, and what scripts register.
 SHARED_TESTS := $(call files_of,architecture philox tag_continuous tag_grid transfer trigonometry)
 
-# What is about the compiled path alone.
-NATIVE_TESTS := $(call files_of,paths paths_hostile)
+# What is about the compiled path.
+NATIVE_TESTS := $(call files_of,paths paths_hostile stage)
 
 # Random calls and samples; `make fuzz` looks longer.
 FUZZ_TESTS := $(call files_of,fuzz_api fuzz_pack)
