@@ -115,7 +115,7 @@ REFUSED = {
     "a truncation": rows([0, 3], truncations=at(0)),
     "flags of another type": rows([0, 3], terminations=np.zeros(4, np.uint8)),
     "rewards of another type": rows([0, 3], rewards=np.ones(4)),
-    "observations of another type": rows([0, 3], observations=np.zeros((4, 3), np.int32)),
+    "observations of another type": rows([0, 3], observations=np.zeros((4, 3), np.uint16)),
     "observations of another width": rows([0, 3], observations=np.zeros((4, 2), np.int16)),
     "observations as a list": rows([0, 3], observations=[[0, 0, 0]] * 4),
     "observations that are no block": rows([0, 3], observations=np.zeros((3, 4), np.int16).T),
@@ -143,7 +143,7 @@ def staged() -> tuple[Any, PolicyBatch, tuple[Any, ...]]:
     heights = np.array([0, 1, 0, 0])
     episodes = np.array([5, 3, 1, 2, 0, 4, -1, 5])[1:-1]
     seeds = np.array([103, 100, 101, 102, 103, 104, 103, 103])[1:-1]
-    steps = np.array([0, 0, 0, 4, 2, 0, 0, 0])[1:-1]
+    steps = np.array([0, 0, 0, 4, 3, 0, 0, 0])[1:-1]
     returns = np.full((1 + NUM_ENVS + 1, NUM_AGENTS), 0.5)[1:-1]
     compiled = _native.staging.EpisodeRows(layer, heights, episodes, seeds, steps, returns, 5)
     return compiled, layer, (heights, episodes, seeds, steps, returns)
@@ -164,10 +164,10 @@ def test_the_compiled_path_counts_and_copies_a_plain_batch() -> None:
     compiled, layer, (heights, _, _, steps, returns) = staged()
     batch = rows([3, 0], masks=np.array([True, False, False, False]))
     assert compiled.add(batch) == 1
-    assert steps.tolist() == [0, 0, 4, 3, 0, 0] and returns[3].tolist() == [1.5, 0.5] and (returns[:3] == 0.5).all()
+    assert steps.tolist() == [0, 0, 4, 4, 0, 0] and returns[3].tolist() == [1.5, 0.5] and (returns[:3] == 0.5).all()
     assert heights.tolist() == [1, 1, 0, 1]
     assert layer.env_ids.tolist() == [0, 7, 8, 3] and layer.seeds.tolist() == [100, 0, 0, 103]
-    assert layer.steps.tolist() == [0, 0, 0, 3]
+    assert layer.steps.tolist() == [0, 0, 0, 4]
     places = [6, 7, 0, 1]
     for source, target in ((batch.observations, layer.observations), (batch.rewards, layer.rewards)):
         assert (target[places] == source).all() and not target[2:6].any()
