@@ -67,7 +67,8 @@ LOOPS: Mapping[str, Callable[..., loops.Played]] = {
     "LeRobot's loop": loops.rounds,
 }
 ALONE = "pufferlib, `send` and `recv` alone"
-CONTENDERS = (*OURS, *LOOPS, ALONE)
+CONTENDERS = (*OURS, *LOOPS)
+TIMED = (*CONTENDERS, ALONE)  # where the durations of steps are known
 
 Figure = dict[str, Any]
 
@@ -98,11 +99,11 @@ def played(contender: str, setting: Setting, seeds: np.ndarray) -> Figure:
     Those whose steps are timed are in the order in which they began. Of ALONE's there is only the sum.
     """
     creator, actions = setting.creator, loops.action_table(setting.creator)
-    if contender == ALONE:
-        alone = loops.send_and_recv(creator, seeds.tolist(), NUM_SLOTS, setting.num_workers)
-        return {"wall_s": alone.wall_s, "lengths": alone.lengths}
-    if contender in LOOPS:
-        result = LOOPS[contender](creator, actions, seeds.tolist(), NUM_SLOTS)
+    if contender not in OURS:
+        if contender == ALONE:
+            result = loops.send_and_recv(creator, seeds.tolist(), NUM_SLOTS, setting.num_workers)
+        else:
+            result = LOOPS[contender](creator, actions, seeds.tolist(), NUM_SLOTS)
         return {"wall_s": result.wall_s, "lengths": result.lengths}
     episodes = pufferlib.evaluate(
         creator,
@@ -123,7 +124,7 @@ def played(contender: str, setting: Setting, seeds: np.ndarray) -> Figure:
 def measured(case: str, setting: Setting, draw: int) -> Iterator[Figure]:
     """Yield a figure for each contender in one draw, in an order that is rotated from draw to draw."""
     seeds, step_s = derived_seeds(draw, setting.num_episodes), None
-    contenders = CONTENDERS if setting.timed else tuple(name for name in CONTENDERS if name != ALONE)
+    contenders = TIMED if setting.timed else CONTENDERS
     first = draw % len(contenders)
     figures = []
     for contender in (*contenders[first:], *contenders[:first]):
@@ -238,7 +239,7 @@ def sections(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     if cases:
         rows = [
             [contender, *(_cell(_of(figures, case, contender), "over_schedule", "over_share") for case in cases)]
-            for contender in CONTENDERS
+            for contender in TIMED
         ]
         texts["evaluation_lengths"] = table(("over the list schedule (over sum / slots)", *cases), rows)
     cases = [case for case in GAMES if _of(figures, case)]
@@ -246,7 +247,6 @@ def sections(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         rows = [
             [contender, *(_cell(_of(figures, case, contender), "wall_s", "steps_per_s") for case in cases)]
             for contender in CONTENDERS
-            if contender != ALONE
         ]
         texts["evaluation_games"] = table(("seconds (steps a second)", *cases), rows)
     rows = [

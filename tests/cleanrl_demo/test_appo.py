@@ -601,10 +601,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("policy", "num_actors"),
-    [("lstm", 1), pytest.param("mlp", 2, marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize(("policy", "num_actors"), [("lstm", 1), ("mlp", 2)])
 def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_not_stopped(
     over_ray, policy, num_actors, tmp_path, monkeypatch
 ):

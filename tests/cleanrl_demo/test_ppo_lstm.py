@@ -182,7 +182,7 @@ RECALLED = dict(
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_remembers_what_the_plain_trainer_cannot_know(backend):
     assert train(Config(backend=backend, **RECALLED), Recall).score >= 0.95
 

@@ -151,8 +151,8 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sanitizer", ["thread", pytest.param("address,undefined", marks=pytest.mark.long)])
-@pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+@pytest.mark.parametrize("spoilt", [True, False])
 def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, sanitized: Sanitized) -> None:
     """Also with the faults in it, as long as they are turned off."""
     assert sanitized(sanitizer, spoilt=spoilt) == (0, "")

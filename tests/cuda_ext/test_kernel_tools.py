@@ -221,9 +221,9 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("group", [pytest.param("a part of a warp", marks=pytest.mark.long), "a block"])
+@pytest.mark.parametrize("group", ["a part of a warp", "a block"])
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-@pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("spoilt", [True, False])
 def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, group: str, sanitized: Sanitized) -> None:
     """Also with the faults in it, as long as they are turned off."""
     assert sanitized(sanitizer, group, spoilt=spoilt) == (0, "")

@@ -199,9 +199,7 @@ MOST = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "architecture", [pytest.param(name, marks=[] if name == "sm_90" else pytest.mark.long) for name in MULTIPROCESSORS]
-)
+@pytest.mark.parametrize("architecture", MULTIPROCESSORS)
 def test_registers_and_shared_memory_suffice(architecture: str) -> None:
     cubins = nvrtc.compiled_learner(architecture)
     assert {*cubins} == {*MOST}

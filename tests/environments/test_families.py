@@ -108,7 +108,7 @@ def test_a_family_says_where_its_names_are_listed(stem: str) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.extras
-@pytest.mark.parametrize(("length", "num_steps"), [(20, 50), pytest.param(30, 150, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("length", "num_steps"), [(20, 50), (30, 150)])
 def test_preprocessed_games_are_emulated_exactly(length: int, num_steps: int) -> None:
     example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": length})
     assert check_family.compared(example, num_steps)["observations"] == "Box(0, 255, (84, 84), uint8)"

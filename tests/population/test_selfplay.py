@@ -178,7 +178,7 @@ def small(algorithm: Any, **settings: Any) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("algorithm", "most"), [pytest.param(ppo, 0.4, marks=pytest.mark.long), (dqn, 0.1)])
+@pytest.mark.parametrize(("algorithm", "most"), [(ppo, 0.4), (dqn, 0.1)])
 def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -> None:
     """In both seats of Kuhn poker, against a joint mixture; and with the same seed it is the same."""
     env = partial(GameEnv, "kuhn_poker", observation="index")

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,22 @@ def test_nothing_is_begun_after_the_limit_and_the_rest_is_named(tmp_path: Path) 
         rest = ["test_a.py::test_b", *files[1:]] if num_tried else files
         assert untried == f"Not tried, for want of time: {', '.join(rest)}", done.stdout
         assert closing.strip("= ").startswith(f"{num_tried or 'no'} "), closing
+
+
+def test_what_a_test_leaves_is_found_whoever_has_started_it(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    command, started = ["sh", "-c", "sleep 100 & echo $!; wait"], list[subprocess.Popen[str]]()
+    thread = threading.Thread(
+        target=lambda: started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    )
+    thread.start()
+    thread.join()
+    with started[0] as child:
+        grandchild = int(child.stdout.readline())  # type: ignore[union-attr]
+        processes, pids = conftest.child_processes(), conftest.descendants()
+        os.kill(grandchild, signal.SIGKILL)
+    assert {child.pid, grandchild} <= {process.pid for process in processes}
+    assert {child.pid, grandchild} <= pids  # one below a helper would not be seen otherwise
 
 
 @pytest.mark.long

@@ -33,11 +33,6 @@ FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 # The programs of a page are one program, in parts. Those of these pages are run where there is a learner, or a Ray.
 TESTED_IN = {"ocean": "test_ocean_newcomer", "ray": "test_ray"}
 RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in TESTED_IN]
-# What these show, tests of what they are about show too, and they train, search or compile.
-DEAR = (
-    *("adapters", "determinism", "device_training", "evaluation", "fairness", "how", "kernels", "learners"),
-    *("performance", "policies", "population", "puffer_env", "pufferlib", "slow"),
-)
 # What no test runs, by page and first line, and why.
 NOT_RUN = {
     ("adapters", "import functools"): "gymnax wants another Gymnasium; tests/adapters/test_adapter_gymnax.py runs it",
@@ -70,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.extras
-@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] if page in DEAR else []) for page in RUN])
+@pytest.mark.parametrize("page", RUN)
 def test_programs_print_what_the_page_says(page: str, folder: Path) -> None:
     names = {"__name__": "__main__"}
     for program in programs(f"docs/{page}.md"):

@@ -67,7 +67,7 @@ def test_what_is_drawn_later_is_what_was_there(env: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("env", [pytest.param("tag/grid", marks=pytest.mark.long), "tag/continuous"])
+@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous"])
 def test_chosen_environments_are_filmed_while_they_train(env: str, tmp_path: Path) -> None:
     settings = {"env": env, "env_kwargs": GAMES[env], "total_steps": 2000, "runs": str(tmp_path)}
     result = train(config(**settings, video_envs=FILMED, video_every=1000))
