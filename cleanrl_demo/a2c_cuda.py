@@ -48,7 +48,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
         shares, normalized = weighed(b_advantages, masks, config.advantage_floor)
         distribution, newvalue, _ = team.actor(team.observations_of(rollout.observations[:-1]))
-        log_probs = distribution.log_prob(team.rows_of(rollout.discrete_actions), b_advantages[:, None])
+        log_probs = distribution.log_prob(*team.actor.decisions.pair(team.rows_of(rollout.actions)))
         pg_loss = -normalized * log_probs  # (rows,), as are the other losses
         v_loss = 0.5 * (newvalue - b_returns).square()
         entropy = distribution.entropy()

@@ -80,8 +80,6 @@ class Learner:
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         if self.actor.recurrent:
             raise pufferlib.PlanError(f"policy={config.policy!r} has a memory, which is not kept here; use ppo_lstm")
-        if self.actor.decisions.num_aims:
-            raise pufferlib.PlanError(f"actions are {vec.single_action_space}, not options; use ppo_fused, on the host")
         require_shuffled(
             config, [config.rollout_length * vec.num_envs * len(agent_indices) for agent_indices in teams.values()]
         )
@@ -122,14 +120,17 @@ class Rollout:
         self.vec, self.learner, self.config = vec, learner, config
         self.num_steps = config.rollout_length
         rows = (vec.num_envs, vec.agents_per_env)
-        decisions = learner.actor.decisions
+        decisions = learner.actor.decisions  # a kernel's actions are either discrete or continuous
 
         def zeros(num_steps: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((num_steps, *rows, *shape), dtype=dtype, device=config.device)
 
         self.observations = zeros(self.num_steps + 1, *(vec.single_observation_space.shape or ()))
         self.values = zeros(self.num_steps + 1)
-        self.discrete_actions = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
+        self.is_continuous = decisions.num_aims > 0
+        width, dtype = (decisions.num_aims, torch.float32) if self.is_continuous else (len(decisions.nvec), torch.int64)
+        self.actions = zeros(self.num_steps, width, dtype=dtype)
+        self._center_and_span = decisions.center_and_span(config.device) if self.is_continuous else None
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
         self.terminations, self.truncations, self.masks = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
         self.device_video = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
@@ -154,11 +155,11 @@ class Rollout:
         for step in range(self.num_steps):
             for team in self.learner.teams:
                 distribution, values = team.decide(team.observations_of(self.observations[step : step + 1]))
-                discrete_actions, continuous_actions = distribution.sample(self.learner.generator)
+                pair = distribution.sample(self.learner.generator)
                 if values is not None:
                     team.write(self.values[step], values)
-                team.write(self.discrete_actions[step], discrete_actions)
-                team.write(self.log_probs[step], distribution.log_prob(discrete_actions, continuous_actions))
+                team.write(self.actions[step], pair[self.is_continuous])
+                team.write(self.log_probs[step], distribution.log_prob(*pair))
             self.step(step)
         for team in self.learner.teams:  # at once, in parts as large as the update's minibatches
             team.write_values(self.values, self.observations, getattr(self.config, "num_minibatches", 1))
@@ -168,7 +169,11 @@ class Rollout:
 
     def step(self, step: int) -> None:
         """Take the actions that are stored for a step. The environments write their rows into the rollout."""
-        self.vec.send(self.discrete_actions[step].view(self._actions_shape), out=self._rows[step])
+        actions = self.actions[step]
+        if self._center_and_span is not None:
+            center, span = self._center_and_span
+            actions = torch.addcmul(center, span, actions)  # the kernel clips them
+        self.vec.send(actions.view(self._actions_shape), out=self._rows[step])
         batch = self.vec.recv()
         if self.device_video is not None:
             self.device_video.take(step, batch)
@@ -214,10 +219,10 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     metrics = []
     for team in learner.teams:
         observations = team.observations_of(rollout.observations[:-1])
-        discrete_actions = team.rows_of(rollout.discrete_actions)
+        actions = team.rows_of(rollout.actions)
         old_log_probs, b_advantages = team.rows_of(rollout.log_probs), team.rows_of(advantages)
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
-        columns = (observations, discrete_actions, old_log_probs, b_advantages, b_returns)
+        columns = (observations, actions, old_log_probs, b_advantages, b_returns)
         masks = team.rows_of(rollout.masks).float()
         if config.learner == "fused":
             valid = masks.nonzero().squeeze(1)
@@ -236,7 +241,7 @@ def ppo_step(
     team: Team,
     config: Config,
     observations: Tensor,
-    discrete_actions: Tensor,
+    actions: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     returns: Tensor,
@@ -248,7 +253,7 @@ def ppo_step(
     """
     shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, newvalue, _ = team.actor(observations)
-    logratio = distribution.log_prob(discrete_actions, advantages[:, None]) - old_log_probs
+    logratio = distribution.log_prob(*team.actor.decisions.pair(actions)) - old_log_probs
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
     pg_loss = -torch.min(normalized * ratio, normalized * clipped_ratio)  # (rows,), as are the other losses

@@ -105,8 +105,25 @@ class Decisions:
         if not self.num_aims:
             start = torch.as_tensor(getattr(self.space, "start", 0)).reshape(-1)
             return rows - start, rows.new_zeros((len(rows), 0), dtype=torch.float32)
-        center, span = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in self._ranges[0])
+        center, span = self.center_and_span(rows.device)
         return rows.new_zeros((len(rows), 0), dtype=torch.int64), (rows - center) / span
+
+    def center_and_span(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        """Return the numbers that 0 stands for in a Box's elements, and their distances to those of 1.
+
+        Each is float32 (num_aims,) on the device. The space is one Box.
+        """
+        center, span = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in self._ranges[0])
+        return center.to(device), span.to(device)
+
+    def pair(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (discrete_actions, continuous_actions), of which ``actions`` are the ones that have columns.
+
+        The space has either discrete or continuous parts.
+        """
+        if self.num_aims:
+            return actions.new_empty((len(actions), 0), dtype=torch.int64), actions
+        return actions, actions.new_empty((len(actions), 0), dtype=torch.float32)
 
 
 class Distribution:

@@ -224,7 +224,7 @@ class Team:
     def update_fused(
         self,
         observations: Tensor,
-        discrete_actions: Tensor,
+        actions: Tensor,
         log_probs: Tensor,
         advantages: Tensor,
         returns: Tensor,
@@ -234,8 +234,8 @@ class Team:
 
         minibatches: for each epoch, the indices of each minibatch's rows. The other arguments: the team's rows.
         """
-        continuous_actions = log_probs.new_zeros((len(log_probs), 0))
-        rows = self.optimizer.rows(observations, discrete_actions, continuous_actions, log_probs, advantages, returns)
+        pair = self.actor.decisions.pair(actions)
+        rows = self.optimizer.rows(observations, *pair, log_probs, advantages, returns)
         losses = self.optimizer.update(rows, [minibatch for epoch in minibatches for minibatch in epoch])
         last: Tensor = torch.stack(losses[-len(minibatches[-1]) :]).mean(0).float()
         return last

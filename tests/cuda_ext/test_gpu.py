@@ -262,7 +262,11 @@ def name_of(value: Any) -> str:
     return str(getattr(value, "__name__", value))
 
 
-TRAINERS = [(ppo_cuda, {}), (ppo_cuda, {"separate": True}), (a2c_cuda, {}), (a2c_cuda, {"separate": True})]
+CONTINUOUS: dict[str, Any] = {"env": "ocean/continuous", "env_kwargs": {}}
+TRAINERS = [
+    *((ppo_cuda, more) for more in ({}, {"separate": True}, CONTINUOUS)),
+    *((a2c_cuda, more) for more in ({}, {"separate": True})),
+]
 
 
 @pytest.mark.gpu
