@@ -22,6 +22,7 @@ from torch import Tensor
 from cleanrl_demo import ppo_cuda
 from cleanrl_demo.ppo_cuda import Learner, Rollout, descend, weighed
 from pufferlib.training import DeviceConfig, Result, device_runs, main
+from pufferlib.training.kernel_actions import pair
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
         shares, normalized = weighed(b_advantages, masks, config.advantage_floor)
         distribution, newvalue, _ = team.actor(team.observations_of(rollout.observations[:-1]))
-        log_probs = distribution.log_prob(*team.actor.decisions.pair(team.rows_of(rollout.actions)))
+        log_probs = distribution.log_prob(*pair(team.rows_of(rollout.actions)))
         pg_loss = -normalized * log_probs  # (rows,), as are the other losses
         v_loss = 0.5 * (newvalue - b_returns).square()
         entropy = distribution.entropy()

@@ -33,6 +33,7 @@ from pufferlib.models import Origin
 from pufferlib.training import DeviceConfig, DeviceVideo, Result, Session, device_runs, main
 from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
 from pufferlib.training.ddp import gathered, of_this_rank, total
+from pufferlib.training.kernel_actions import KernelActions, pair
 from pufferlib.training.minibatches import UNITS, require_shuffled, shares, shuffled
 from pufferlib.training.results import charts_of_stats
 from pufferlib.training.teams import Team, team_actor, teams_of, unpadded_sizes
@@ -120,17 +121,14 @@ class Rollout:
         self.vec, self.learner, self.config = vec, learner, config
         self.num_steps = config.rollout_length
         rows = (vec.num_envs, vec.agents_per_env)
-        decisions = learner.actor.decisions  # a kernel's actions are either discrete or continuous
+        self.kernel_actions = KernelActions(learner.actor.decisions, config.device)
 
         def zeros(num_steps: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((num_steps, *rows, *shape), dtype=dtype, device=config.device)
 
         self.observations = zeros(self.num_steps + 1, *(vec.single_observation_space.shape or ()))
         self.values = zeros(self.num_steps + 1)
-        self.is_continuous = decisions.num_aims > 0
-        width, dtype = (decisions.num_aims, torch.float32) if self.is_continuous else (len(decisions.nvec), torch.int64)
-        self.actions = zeros(self.num_steps, width, dtype=dtype)
-        self._center_and_span = decisions.center_and_span(config.device) if self.is_continuous else None
+        self.actions = zeros(self.num_steps, self.kernel_actions.width, dtype=self.kernel_actions.dtype)
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
         self.terminations, self.truncations, self.masks = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
         self.device_video = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
@@ -155,11 +153,11 @@ class Rollout:
         for step in range(self.num_steps):
             for team in self.learner.teams:
                 distribution, values = team.decide(team.observations_of(self.observations[step : step + 1]))
-                pair = distribution.sample(self.learner.generator)
+                drawn = distribution.sample(self.learner.generator)
                 if values is not None:
                     team.write(self.values[step], values)
-                team.write(self.actions[step], pair[self.is_continuous])
-                team.write(self.log_probs[step], distribution.log_prob(*pair))
+                team.write(self.actions[step], drawn[self.kernel_actions.is_continuous])
+                team.write(self.log_probs[step], distribution.log_prob(*drawn))
             self.step(step)
         for team in self.learner.teams:  # at once, in parts as large as the update's minibatches
             team.write_values(self.values, self.observations, getattr(self.config, "num_minibatches", 1))
@@ -169,10 +167,7 @@ class Rollout:
 
     def step(self, step: int) -> None:
         """Take the actions that are stored for a step. The environments write their rows into the rollout."""
-        actions = self.actions[step]
-        if self._center_and_span is not None:
-            center, span = self._center_and_span
-            actions = torch.addcmul(center, span, actions)  # the kernel clips them
+        actions = self.kernel_actions.of_environments(self.actions[step])
         self.vec.send(actions.view(self._actions_shape), out=self._rows[step])
         batch = self.vec.recv()
         if self.device_video is not None:
@@ -253,7 +248,7 @@ def ppo_step(
     """
     shares, normalized = weighed(advantages, masks, config.advantage_floor)
     distribution, newvalue, _ = team.actor(observations)
-    logratio = distribution.log_prob(*team.actor.decisions.pair(actions)) - old_log_probs
+    logratio = distribution.log_prob(*pair(actions)) - old_log_probs
     ratio = logratio.exp()
     clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
     pg_loss = -torch.min(normalized * ratio, normalized * clipped_ratio)  # (rows,), as are the other losses

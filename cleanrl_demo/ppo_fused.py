@@ -34,6 +34,7 @@ from pufferlib.errors import PlanError
 from pufferlib.models import Origin
 from pufferlib.training import SCHEDULES, FusedPolicy, Result, RunConfig, Session, main, rate_at, resumed, run
 from pufferlib.training.cuda_graphs import GraphedIteration, Reading, on_own_stream
+from pufferlib.training.kernel_actions import KernelActions, pair
 from pufferlib.training.minibatches import UNITS
 from pufferlib.training.results import charts_of_stats
 from pufferlib.vectorization.device.episodes import EpisodeSums
@@ -119,8 +120,6 @@ class Learner:
             most_groups=config.gradient_groups,
         )
         self.policy.require_plain_numbers()
-        if config.device != "cpu" and self.actor.decisions.num_aims:
-            raise PlanError(f"actions are {vec.single_action_space}, not options; use device=host")
         self.fused = self.policy.learner
         self.on_device = None if config.device == "cpu" else DeviceLearner(self.fused, config.device)
         self.generator = torch.Generator(config.device).manual_seed(config.seed)
@@ -157,6 +156,7 @@ class Rollout:
         self.vec, self.learner, self.config = vec, learner, config
         self.num_steps, self.num_rows = config.rollout_length, vec.agents_per_batch
         self.observations = torch.zeros((self.num_steps + 1, self.num_rows, *vec.single_observation_space.shape))
+        self.kernel_actions = KernelActions(learner.actor.decisions, "cpu")
 
     def begin(self) -> None:
         """Store the first observations of newly reset environments."""
@@ -170,8 +170,8 @@ class Rollout:
         self.observations[0] = self.observations[-1]
         steps = self.vec.rollout(self.num_steps, policy=self.learner.fused)
         self.observations[1:] = steps.observations
-        parts = self.learner.actor.decisions.parts(steps.actions.flatten(0, 1))
-        self.discrete_actions, self.continuous_actions = (part.numpy() for part in parts)
+        actions = self.kernel_actions.of_policy(steps.actions.view(self.num_steps * self.num_rows, -1))
+        self.discrete_actions, self.continuous_actions = (part.numpy() for part in pair(actions))
         self.log_probs, self.rewards = steps.log_probs.numpy(), steps.rewards.numpy()
         flags = (steps.terminations, steps.truncations, steps.masks)
         self.terminations, self.truncations, self.masks = (column.numpy() for column in flags)
@@ -241,6 +241,7 @@ class DeviceRollout:
         self.num_steps, self.num_rows = config.rollout_length, vec.agents_per_batch
         shape = (self.num_steps + 1, self.num_rows, *vec.single_observation_space.shape)
         self.observations = torch.zeros(shape, device=fused.device)
+        self.kernel_actions = KernelActions(learner.actor.decisions, fused.device)
         self.most_steps = self.num_steps * self.num_rows
 
     def begin(self) -> None:
@@ -269,12 +270,12 @@ class DeviceRollout:
         bound = config.reward_clip
         rewards = steps.rewards if bound is None else steps.rewards.clamp(-bound, bound)
         features, values = fused.features_and_values(self.observations.view(-1, *self.observations.shape[2:]))
+        actions = self.kernel_actions.of_policy(steps.actions.view(self.most_steps, -1))
         columns = (rewards, values.view(self.num_steps + 1, -1), steps.terminations, steps.truncations, steps.masks)
         advantages, returns = fused.advantages(*columns, config.gamma, config.gae_lambda)
         rows = DeviceRows(
             features[: self.most_steps],
-            steps.actions.view(self.most_steps, -1),
-            features.new_zeros((self.most_steps, 0)),
+            *pair(actions),
             steps.log_probs.flatten(),
             advantages.flatten(),
             returns.flatten(),

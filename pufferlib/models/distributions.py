@@ -21,7 +21,7 @@ from torch import Tensor
 from pufferlib.errors import SpaceError
 from pufferlib.util.renamed import renamed_arguments
 
-__all__ = ["Decisions", "Distribution", "num_options"]
+__all__ = ["Decisions", "Distribution", "num_options", "range_of"]
 
 # Logits (rows, num_options); or (mean, std), each (rows, num_aims); or all three, if a space has both.
 Outputs = Tensor | tuple[Tensor, ...]
@@ -41,7 +41,7 @@ class Decisions:
         self.nvec = [n for part in parts for n in num_options(part)]
         self.num_options = sum(self.nvec)
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
-        self._ranges = [_range_of(part) for part in parts]
+        self._ranges = [range_of(part) for part in parts]
         if not self.nvec and not self.num_aims:
             raise SpaceError(f"no policy for {action_space}; use Discrete, MultiDiscrete, MultiBinary or Box parts")
 
@@ -94,36 +94,6 @@ class Decisions:
             parts = zip(self.space, self._ranges, strict=True)
             return tuple(_flat_actions(*part, discrete_actions, continuous_actions) for part in parts)
         return _flat_actions(self.space, self._ranges[0], discrete_actions, continuous_actions)
-
-    def parts(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Split actions into (discrete_actions, continuous_actions), as ``actions`` takes them.
-
-        actions: rows in the form that ``VecEnv.send`` takes, of a space other than a Tuple. Numbers may be beyond the
-        bounds; those of a Box are divided by its size, so that -1 to 1 spans the bounds.
-        """
-        rows = actions.reshape(len(actions), -1)
-        if not self.num_aims:
-            start = torch.as_tensor(getattr(self.space, "start", 0)).reshape(-1)
-            return rows - start, rows.new_zeros((len(rows), 0), dtype=torch.float32)
-        center, span = self.center_and_span(rows.device)
-        return rows.new_zeros((len(rows), 0), dtype=torch.int64), (rows - center) / span
-
-    def center_and_span(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Return the numbers that 0 stands for in a Box's elements, and their distances to those of 1.
-
-        Each is float32 (num_aims,) on the device. The space is one Box.
-        """
-        center, span = (torch.as_tensor(part, dtype=torch.float32).reshape(-1) for part in self._ranges[0])
-        return center.to(device), span.to(device)
-
-    def pair(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (discrete_actions, continuous_actions), of which ``actions`` are the ones that have columns.
-
-        The space has either discrete or continuous parts.
-        """
-        if self.num_aims:
-            return actions.new_empty((len(actions), 0), dtype=torch.int64), actions
-        return actions, actions.new_empty((len(actions), 0), dtype=torch.float32)
 
 
 class Distribution:
@@ -197,7 +167,7 @@ def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
     return []
 
 
-def _range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
+def range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
     """Return the values that 0 stands for in a Box's elements, and their distances to those of 1; else zeros."""
     if not isinstance(space, Box):
         return 0, 0
@@ -212,7 +182,7 @@ def _range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
 def _flat_actions(
     space: gymnasium.Space[Any], center_span: tuple[Any, Any], discrete_actions: Tensor, continuous_actions: Tensor
 ) -> np.ndarray[Any, Any]:
-    """Return the actions of one part of a space. center_span: see ``_range_of``."""
+    """Return the actions of one part of a space. center_span: see ``range_of``."""
     shape = (-1, *(space.shape or ()))
     if not isinstance(space, Box):
         flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)

@@ -19,6 +19,7 @@ from pufferlib.models import PRECISIONS, Actor
 from pufferlib.models.multiagent import Unpadded
 from pufferlib.training.ddp import alike, several
 from pufferlib.training.fused_policy import FusedPolicy
+from pufferlib.training.kernel_actions import pair
 from pufferlib.training.schedules import rate_at
 from pufferlib.training.weights import ALIGNMENT, as_one, joined
 
@@ -234,8 +235,7 @@ class Team:
 
         minibatches: for each epoch, the indices of each minibatch's rows. The other arguments: the team's rows.
         """
-        pair = self.actor.decisions.pair(actions)
-        rows = self.optimizer.rows(observations, *pair, log_probs, advantages, returns)
+        rows = self.optimizer.rows(observations, *pair(actions), log_probs, advantages, returns)
         losses = self.optimizer.update(rows, [minibatch for epoch in minibatches for minibatch in epoch])
         last: Tensor = torch.stack(losses[-len(minibatches[-1]) :]).mean(0).float()
         return last

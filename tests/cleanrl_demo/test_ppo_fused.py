@@ -118,15 +118,26 @@ def test_minibatches_of_environments_have_all_rows_of_each(env: str, kwargs: dic
         assert sorted(env for env_set in env_sets for env in env_set) == [*range(settings.num_envs)]
 
 
-@pytest.mark.parametrize("units", ["rows", "environments"])
-def test_an_iteration_on_a_device_learns_what_the_host_does(units: str) -> None:
+WIDE_GRID = {"grid_length": 99}  # nobody is tagged so soon
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "units", "tolerance"),
+    [
+        ("tag/grid", WIDE_GRID, "rows", 0.0),
+        ("tag/grid", WIDE_GRID, "environments", 0.0),
+        ("classic/pendulum", {}, "rows", 1e-5),  # torch rounds the logarithms of its large numbers in another way
+    ],
+)
+def test_an_iteration_on_a_device_learns_what_the_host_does(
+    env: str, kwargs: dict[str, Any], units: str, tolerance: float
+) -> None:
     """On fibres. No row is invalid here, so both have the same minibatches."""
     settings = config(
-        env="tag/grid", num_envs=4, rollout_length=6, minibatch_size=40, minibatch_units=units, num_epochs=2,
+        env=env, num_envs=4, rollout_length=6, minibatch_size=40, minibatch_units=units, num_epochs=2,
         reward_clip=0.005,
     )  # fmt: skip
-    kwargs = {"grid_length": 99}  # nobody is tagged so soon
-    with environments("tag/grid", 4, env_kwargs=kwargs) as vec, environments("tag/grid", 4, env_kwargs=kwargs) as other:
+    with environments(env, 4, env_kwargs=kwargs) as vec, environments(env, 4, env_kwargs=kwargs) as other:
         host, fibres = (Learner(vec, Origin(), settings) for _ in range(2))
         fibres.actor.policy.load_state_dict(host.actor.policy.state_dict())
         host.fused.load()
@@ -145,8 +156,9 @@ def test_an_iteration_on_a_device_learns_what_the_host_does(units: str) -> None:
             other.batch.observations.fill_(7)  # where a graph reads them, a replay finds those of another step
             num_steps, means, *_ = device_rollout.play_and_update()
             assert int(num_steps) == rollout.masks.size
-            np.testing.assert_allclose(means.numpy(), [*losses.values()], rtol=1e-12)  # summed in another order
-            np.testing.assert_array_equal(on_device.weights.numpy(), host.fused.weights)
+            expected = [*losses.values()]
+            np.testing.assert_allclose(means.numpy(), expected, rtol=1e-12, atol=tolerance)  # summed in another order
+            np.testing.assert_allclose(on_device.weights.numpy(), host.fused.weights, rtol=0, atol=tolerance)
 
 
 def test_a_device_learns_nothing_from_rows_that_start_episodes() -> None:
@@ -162,14 +174,6 @@ def test_a_device_learns_nothing_from_rows_that_start_episodes() -> None:
         assert losses.isfinite().all() and num_episodes > 0
         rows = torch.cat(rollout.minibatches())
         assert sorted(rows.tolist()) == [*range(rollout.most_steps)]
-
-
-def test_a_device_learns_choices_alone() -> None:
-    with (
-        environments("ocean/continuous") as vec,
-        pytest.raises(PlanError, match=r"actions are Box.*, not options; use device=host"),
-    ):
-        Learner(vec, Origin(), replace(config(), device="cuda"))
 
 
 class OnFibres(Learner):
@@ -212,8 +216,9 @@ def test_on_a_gpu_it_learns_cartpole(graphs: bool, cuda: str) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_graph_replays_what_single_launches_learn(cuda: str) -> None:
-    settings = config(env="tag/grid", device=cuda, num_envs=16, total_steps=16 * 16 * 5 * 6, schedule="constant")
+@pytest.mark.parametrize("env", ["tag/grid", "classic/pendulum"])
+def test_on_a_gpu_a_graph_replays_what_single_launches_learn(env: str, cuda: str) -> None:
+    settings = config(env=env, device=cuda, num_envs=16, total_steps=16 * 16 * 5 * 6, schedule="constant")
     graphed, single = (train(replace(settings, graphs=graphs)) for graphs in (True, False))
     assert same(weights(graphed), weights(single))
 

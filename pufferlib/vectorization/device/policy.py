@@ -158,7 +158,7 @@ class Policies:
         if self.num_continuous:
             raise KernelError(
                 f"{chooses} among options, and these environments take {self._space}; draw actions with torch and send "
-                "them, or play a cuda_ext.learner.fused.FusedLearner on the host"
+                "them, or play a cuda_ext.learner.fused.FusedLearner; on a GPU, a cuda_ext.learner.device.DeviceLearner"
             )
 
     def _on_device(self, name: str, values: Any, shape: tuple[int, int]) -> Any:
