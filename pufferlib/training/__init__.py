@@ -31,6 +31,7 @@ On a device:
     cuda_graphs        CUDA graphs of training iterations
     planner            the number of environments that fit in memory
     teams              groups of agents that share a policy and its optimizer
+    kernel_actions     actions of kernel environments, between policies and environments
     device_runs        settings of runs on a device, their processes and their number of environments
     device_video       films of kernel environments
     ddp                training by several processes
