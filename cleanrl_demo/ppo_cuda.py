@@ -44,8 +44,6 @@ from pufferlib.vectorization.device.episodes import EpisodeSums
 class Config(DeviceConfig):
     """Train policies with PPO on kernel environments. One step is one action of one agent."""
 
-    # DeviceConfig has the settings that PPO shares with A2C, such as learning_rate and gamma.
-
     algorithm: ClassVar[str] = "ppo_cuda"
     losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
 
@@ -214,8 +212,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     metrics = []
     for team in learner.teams:
         observations = team.observations_of(rollout.observations[:-1])
-        actions = team.rows_of(rollout.actions)
-        old_log_probs, b_advantages = team.rows_of(rollout.log_probs), team.rows_of(advantages)
+        actions, old_log_probs, b_advantages = map(team.rows_of, (rollout.actions, rollout.log_probs, advantages))
         b_returns = b_advantages + team.rows_of(rollout.values[:-1])
         columns = (observations, actions, old_log_probs, b_advantages, b_returns)
         masks = team.rows_of(rollout.masks).float()
@@ -312,7 +309,12 @@ def learn(
             report.phase("learning")
             while learner.num_steps < last_step:
                 rates = [team.set_rate(known_steps, config.total_steps) for team in learner.teams]
-                reading = Reading(iterate(), rates)
+                try:
+                    reading = Reading(iterate(), rates)
+                except pufferlib.ActionError:  # an action is NaN; the report that waits tells which loss was
+                    if previous is not None:
+                        report_iteration(session, learner, rollout, previous)
+                    raise
                 if previous is not None:
                     report_iteration(session, learner, rollout, previous)
                 known_steps = learner.num_steps
@@ -349,12 +351,10 @@ def report_iteration(session: Session, learner: Learner, rollout: Rollout, readi
 
     Also draws the states recorded for films, adds the steps to the learner's, and updates the learner's charts.
     """
-    num_steps, losses, *sums = reading.values()
-    sums, video_tensors = sums[:4], sums[4:]
+    num_steps, losses, num_episodes, num_ended_steps, scores, returns, *video_tensors = reading.values()
     if rollout.device_video is not None:
         rollout.device_video.show(session.videos, video_tensors, learner.num_steps)
     learner.num_steps += int(num_steps)
-    num_episodes, num_ended_steps, scores, returns = sums
     episodes = EpisodeSums(num_episodes, num_ended_steps, scores, returns, session.vec.agent_names).stats()
     if episodes.num_episodes:
         learner.charts = charts_of_stats(episodes)

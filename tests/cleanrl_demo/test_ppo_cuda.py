@@ -398,6 +398,14 @@ def test_what_does_not_go_is_said(settings: dict[str, Any], message: str) -> Non
         train(config(total_steps=10, **settings))
 
 
+@pytest.mark.parametrize("learner", ["torch", "fused"])
+def test_a_training_ends_where_numbers_become_nan(learner: str) -> None:
+    """By the loss that was NaN first, and not by the actions that follow."""
+    settings = config(env="classic/pendulum", env_kwargs={}, reward_scale=3e38, learner=learner, total_steps=2000)
+    with pytest.raises(PlanError, match=r"losses/.*_loss is (inf|nan) after .* steps"):
+        train(settings)
+
+
 def test_a_training_ends_where_nothing_can_be_learnt_any_more() -> None:
     rewards = {**SMALL, "tag_reward_for_tagger": 3e38}  # whose squares no float32 holds
     with pytest.raises(PlanError, match=r"losses/.*_loss_tagger is (inf|nan) after .* steps"):
