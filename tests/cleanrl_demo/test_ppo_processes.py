@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
-COLUMNS = ("observations", "values", "discrete_actions", "log_probs", "rewards", "terminations", "truncations", "masks")
+COLUMNS = ("observations", "values", "actions", "log_probs", "rewards", "terminations", "truncations", "masks")
 
 # Does what torchrun does, once for each script that a line of stdin names, and answers with 0 or 1. The processes are
 # forked from this one, which has imported everything: importing costs more than what the tests are about.
