@@ -241,7 +241,9 @@ def sections(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             [contender, *(_cell(_of(figures, case, contender), "over_schedule", "over_share") for case in cases)]
             for contender in TIMED
         ]
-        texts["evaluation_lengths"] = table(("over the list schedule (over sum / slots)", *cases), rows)
+        num_draws = len({figure["draw"] for figure in _of(figures, cases[0])})
+        head = f"over the list schedule; over sum / slots ({num_draws} draws)"
+        texts["evaluation_lengths"] = table((head, *cases), rows)
     cases = [case for case in GAMES if _of(figures, case)]
     if cases:
         rows = [
