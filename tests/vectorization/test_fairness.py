@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import pufferlib
 from pufferlib.errors import CallError, PlanError, RecvTimeout
+from pufferlib.vectorization.core.backend import SLICE_S
 from pufferlib.vectorization.core.batch import Batch, WeightedBatch
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.driver.fairness import Quota, RowWeights
@@ -196,6 +197,28 @@ def test_a_quota_never_blocks(batch_size: int, num_workers: int) -> None:
         assert num_rows.max() - num_rows.min() <= 2
         vec.async_reset()  # withheld actions are executed first
         assert vec.recv(timeout=20).masks.sum() == 0
+
+
+@pytest.mark.parametrize("fair", [1, None])
+def test_a_row_that_comes_just_before_a_wait_ends_it(fair: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ``recv`` with a quota, and in a reset of all, which first waits for the rows in flight."""
+    with timed(num_envs=2, num_workers=2, batch_size=1, fair=fair) as vec:
+        scheduler: Any = vec._scheduler  # type: ignore[attr-defined]
+        plain_wait, waited = scheduler.wait, list[float]()
+
+        def wait(backend: Any, timeout_s: float, *, batch: bool) -> Any:
+            if not batch and timeout_s > 0:
+                time.sleep(0.05)  # now all rows in flight have arrived
+            begin_s = time.perf_counter()
+            messages = plain_wait(backend, timeout_s, batch=batch)
+            if not batch and timeout_s > 0:
+                waited.append(time.perf_counter() - begin_s)
+            return messages
+
+        monkeypatch.setattr(scheduler, "wait", wait)
+        for _ in range(3):
+            played(vec, 8)
+        assert waited and min(waited) < SLICE_S / 2
 
 
 def test_an_environment_without_an_action_holds_back_the_others_and_recv_says_so() -> None:

@@ -64,6 +64,7 @@ class RingScheduler(Scheduler):
         self._lost: set[int] = set()  # READY environments whose worker has died since
         self._reserved: dict[int, int] = {}  # by env id: the slot that a failed environment keeps
         self._short: set[int] = set()  # blocks whose count a death may have left too low; their words are read instead
+        self._num_seen = 0  # rows that have arrived and are not received, when the caller last read which
         self._held = False
         self.stuck_reason = ""
         synchronous = shape.block_size == shape.num_envs
@@ -126,8 +127,9 @@ class RingScheduler(Scheduler):
 
     def _is_quiet(self) -> bool:
         """Return whether no environment is in flight and no worker has written rows that it has not counted yet."""
+        self._num_seen = self.fast_path.counted()
         if not self._short:
-            return self.num_coming == int(self.fast_path.counted())
+            return self.num_coming == self._num_seen
         live = set(range(self._slab.shape.num_workers)) - self._dead
         return self.num_coming == self.num_ready and all(self.fast_path.is_asleep(worker) for worker in live)
 
@@ -218,6 +220,7 @@ class RingScheduler(Scheduler):
 
     def _refresh(self) -> None:
         """Mark the environments that have finished as READY."""
+        self._num_seen = self.fast_path.counted()
         for env_id in self.fast_path.landed():  # the fast path does not maintain this state
             self.states[env_id] = READY
 
@@ -238,7 +241,9 @@ class RingScheduler(Scheduler):
             return messages
         backend.interruptible = True
         if not batch:
-            fast_path.await_row(timeout_s)
+            num_seen, self._num_seen = self._num_seen, fast_path.counted()
+            if num_seen == self._num_seen:  # otherwise rows came between the caller's reading and the look
+                fast_path.await_row(timeout_s)
         elif not self._short:
             fast_path.await_block(timeout_s)
         elif not fast_path.is_full(True):  # rows from before the look would not end the wait

@@ -93,7 +93,8 @@ class Scheduler(ABC):
     def wait(self, backend: Backend, timeout_s: float, *, batch: bool) -> list[Message]:
         """Wait a bounded time for a message, or, on the compiled path, for rows; return the messages that arrived.
 
-        batch: whether rows end the wait only if they complete the next batch.
+        batch: whether rows end the wait only if they complete the next batch. If not, so does any row that has arrived
+        since the caller last read ``in_flight`` or ``settled``.
         """
 
     @abstractmethod
