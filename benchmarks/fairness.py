@@ -1,6 +1,6 @@
 """What a pool's preference for fast environments does to a learner's rows, and what ``make(fair=…)`` costs.
 
-    python -m benchmarks.fairness [--short] [--step-ms MS] [--picture]
+    python -m benchmarks.fairness [--short] [--cases environment episode] [--step-ms MS] [--picture]
     python -m benchmarks.fairness --learners [NAME …] [--seeds N …] [--step-ms MS]
 
 Ten environments, whose steps take 0.5 ms (--step-ms) or ten times as long, by sleeping: half of the environments are
@@ -10,8 +10,9 @@ of five, one with weights, and quotas of 1 and 8 rows. For each: rows per second
 weights, the slow environments' share of the rows, and the effective share of the rows, (sum of w)² / (n · sum of w²):
 a mean over n rows with weights w has the variance of a mean over that share of n rows with equal weights.
 
-The full form plays a million rows with each, in three quarters of an hour, and stores benchmarks/results/fairness.json;
---short plays 4,000 in half a minute and stores nothing. --picture draws docs/pictures/fairness.png from these results.
+The full form plays a million rows with each, in three quarters of an hour for each of the two cases, and stores each in
+benchmarks/results/fairness.json; --short plays 4,000 in half a minute and stores nothing. --picture draws
+docs/pictures/fairness.png from these results.
 
 --learners trains PPO on ``ocean/uneven``, ours and those of Tianshou and TorchRL (benchmarks.uneven_learners), each on
 steps of all environments and on those of the environments that finish first, 15,000 rows with each seed, and stores
@@ -145,40 +146,38 @@ class Contestant:
         }
 
 
-def measure(num_rows: int, num_turns: int, step_s: float) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the figures of each contestant in each case.
+def measure(case: str, num_rows: int, num_turns: int, step_s: float) -> Part:
+    """Return the figures of each contestant in a case, and the load average before and after.
 
     num_rows: of each contestant, in num_turns turns. step_s: the seconds of a fast step.
     """
-    figures: dict[str, dict[str, dict[str, Any]]] = {}
-    for case, by_episode in CASES.items():
-        with ExitStack() as stack:
-            contestants = {}
-            for name, kwargs in CONTESTANTS.items():
-                arguments: dict[str, Any] = {
-                    "backend": "pool",
-                    "num_envs": NUM_ENVS,
-                    "num_workers": NUM_ENVS,
-                    "seed": 1,
-                }
-                arguments |= {
-                    "batch_size": BATCH_SIZE,
-                    "env_kwargs": {"by_episode": by_episode, "step_s": step_s},
-                    **kwargs,
-                }
-                contestants[name] = Contestant(stack.enter_context(pufferlib.make(Paced, **arguments)))
-            for _ in range(num_turns):
-                for contestant in contestants.values():
-                    contestant.play(num_rows // num_turns)
-            slow = np.arange(1, NUM_ENVS, 2)
-            figures[case] = {name: contestant.figures(slow) for name, contestant in contestants.items()}
-    return figures
+    arguments: dict[str, Any] = {
+        "backend": "pool",
+        "num_envs": NUM_ENVS,
+        "num_workers": NUM_ENVS,
+        "batch_size": BATCH_SIZE,
+        "seed": 1,
+        "env_kwargs": {"by_episode": CASES[case], "step_s": step_s},
+    }
+    load = os.getloadavg()[0]
+    with ExitStack() as stack:
+        contestants = {
+            name: Contestant(stack.enter_context(pufferlib.make(Paced, **(arguments | kwargs))))
+            for name, kwargs in CONTESTANTS.items()
+        }
+        for _ in range(num_turns):
+            for contestant in contestants.values():
+                contestant.play(num_rows // num_turns)
+        slow = np.arange(1, NUM_ENVS, 2)
+        figures = {name: contestant.figures(slow) for name, contestant in contestants.items()}
+    return {"load": [load, os.getloadavg()[0]], "figures": figures}
 
 
-def rows_table(figures: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the figures as a Markdown table. Rows per second are a ratio to the plain pool's, turn by turn."""
+def rows_table(parts: Mapping[str, Part]) -> str:
+    """Return the measured cases as a Markdown table. Rows per second are a ratio to the plain pool's, turn by turn."""
     lines = []
-    for case, contestants in figures.items():
+    for case in (case for case in CASES if case in parts):
+        contestants = parts[case]["figures"]
         plain = contestants["plain pool"]["rows_per_s"]
         for name, row in contestants.items():
             ratios = [rate / other for rate, other in zip(row["rows_per_s"], plain, strict=True)]
@@ -272,14 +271,14 @@ def store(parts: dict[str, Part], name: str, part: Part) -> None:
 def sections(parts: Mapping[str, Part]) -> dict[str, str]:
     """Return the texts of docs/fairness.md, by the names of their marks."""
     texts = dict.fromkeys(("fairness_rows", "fairness_learners"), "Not measured yet.")
-    if "rows" in parts:
-        texts["fairness_rows"] = rows_table(parts["rows"]["figures"])
+    if any(case in parts for case in CASES):
+        texts["fairness_rows"] = rows_table(parts)
     if "learners" in parts:
         texts["fairness_learners"] = learners_table(parts["learners"]["runs"])
     return texts
 
 
-def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> None:
+def draw(parts: Mapping[str, Part], path: Path) -> None:
     """Draw each environment's share of a plain pool's rows, and the mean reward over the rows so far."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -287,12 +286,12 @@ def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> 
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     shares, *panels = figure.subplots(1, 3, width_ratios=(1, 1.1, 1.1))
-    values = figures["environment"]["plain pool"]["shares"]
+    values = parts["environment"]["figures"]["plain pool"]["shares"]
     shares.bar(range(NUM_ENVS), values, color=["tab:orange" if index % 2 else "tab:blue" for index in range(NUM_ENVS)])
     shares.axhline(1 / NUM_ENVS, color="grey", linestyle=":", linewidth=1)
     shares.set(title="a plain pool's rows", xlabel="environment (odd: slow)", ylabel="share of the rows")
     for case, axes in zip(CASES, panels, strict=True):
-        for name, row in figures[case].items():
+        for name, row in parts[case]["figures"].items():
             rows, means = np.array(row["curve"]).T
             axes.plot(rows / 1000, means, label=name, linewidth=1.5)
         axes.axhline(0.5, color="grey", linestyle=":", linewidth=1)
@@ -307,6 +306,7 @@ def draw(figures: Mapping[str, Mapping[str, Mapping[str, Any]]], path: Path) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="4,000 rows of each; stores nothing")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="what speed belongs to")
     parser.add_argument("--step-ms", type=float, help="milliseconds of a fast step; more on a busy machine")
     parser.add_argument("--picture", action="store_true", help=f"draws {PICTURE.name}")
     parser.add_argument("--learners", nargs="*", choices=list(LEARNERS), help="trains these, by default all")
@@ -317,15 +317,19 @@ def main() -> None:
         step_ms = LEARNERS_STEP_MS if options.step_ms is None else options.step_ms
         learn(options.learners or list(LEARNERS), options.seeds, step_ms, parts)
     else:
-        before = os.getloadavg()[0]
         num_rows, num_turns = (4_000, 10) if options.short else (1_000_000, NUM_POINTS)
-        figures = measure(num_rows, num_turns, (0.5 if options.step_ms is None else options.step_ms) / 1000)
-        print(rows_table(figures))
-        print(f"Load average: {before:.1f} before, {os.getloadavg()[0]:.1f} after")
-        if not options.short:
-            store(parts, "rows", {"load": [before, os.getloadavg()[0]], "figures": figures})
+        step_s = (0.5 if options.step_ms is None else options.step_ms) / 1000
+        measured: dict[str, Part] = {}
+        for case in options.cases:
+            measured[case] = measure(case, num_rows, num_turns, step_s)
+            if not options.short:
+                store(parts, case, measured[case])
+        print(rows_table(measured))
+        for case, part in measured.items():
+            before, after = part["load"]
+            print(f"Load average, an {case}: {before:.1f} before, {after:.1f} after")
         if options.picture:
-            draw(figures, PICTURE)
+            draw({**parts, **measured}, PICTURE)
             print(f"Wrote {PICTURE}")
     write_page(PAGE, fill(PAGE.read_text(), sections(parts)))
 
