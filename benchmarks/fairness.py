@@ -126,10 +126,10 @@ class Contestant:
             batch = self.vec.recv()
             self.vec.send(self.actions)
             self.num_rows[batch.env_ids] += 1
-            weights = (1.0 if batch.weights is None else batch.weights) * batch.masks
-            self.weight += weights.sum()
-            self.squares += (weights**2).sum()
-            self.reward += (weights * batch.rewards).sum()
+            weights = np.where(batch.masks, 1.0 if batch.weights is None else batch.weights.astype(float), 0.0)
+            self.weight += float(weights.sum())
+            self.squares += float((weights**2).sum())
+            self.reward += float((weights * batch.rewards).sum())
             self.num_weighted += int(batch.masks.sum())
         self.rates.append(num_batches * self.vec.batch_size / (time.perf_counter() - start_s))
         self.curve.append([float(self.num_rows.sum()), self.reward / self.weight])

@@ -749,6 +749,22 @@ def test_pages_of_results_by_part_say_what_these_say(program: str) -> None:
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
+def test_what_is_measured_of_fairness_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import fairness
+
+    names = ("synchronous", "plain pool", "weights")
+    monkeypatch.setattr(fairness, "CONTESTANTS", {name: fairness.CONTESTANTS[name] for name in names})
+    part = fairness.measure("environment", 400, 2, 0.002)
+    assert json.loads(json.dumps(part)) == part
+    rows = [line.split(" | ") for line in fairness.rows_table({"environment": part}).splitlines()[2:]]
+    assert [row[1] for row in rows] == list(names)
+    figures = part["figures"]
+    assert abs(figures["synchronous"]["mean_reward"] - 0.5) < 1e-9  # as many steps of slow environments
+    assert figures["plain pool"]["slow_share"] < 0.5 < figures["synchronous"]["slow_share"] + 1e-9
+    shares = [figures[name]["effective_share"] for name in names]
+    assert shares[0] == shares[1] == 1 and shares[2] < 1
+
+
 def test_learners_on_uneven_are_judged_by_how_they_collect() -> None:
     from benchmarks import fairness
 
