@@ -313,6 +313,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="of the learners")
     options = parser.parse_args()
     parts = stored()
+    if options.picture and (missing := {*CASES} - {*options.cases, *parts}):
+        parser.error(f"the picture needs both cases, and {', '.join(missing)} is not stored; leave out --cases")
     if options.learners is not None:
         step_ms = LEARNERS_STEP_MS if options.step_ms is None else options.step_ms
         learn(options.learners or list(LEARNERS), options.seeds, step_ms, parts)
