@@ -18,9 +18,9 @@ curves       Returns over seconds of training on CartPole: ``ppo_fused`` and ``p
 compile      ``ppo --compile``: updates of a small network and of one for images, with torch.compile and without.
 
 Times of trainings are those of training alone. Run it on an idle machine. Each figure is a median with the least and
-the greatest value. Without --short, the results are stored in benchmarks/results/learner.json, and the table of
-docs/training.md and the picture of docs/device_training.md are written. With --short, the picture goes to a folder for
-temporary files, which is printed.
+the greatest value. Without --short, the results of each part are stored in benchmarks/results/learner.json as soon as
+they are there, and the tables of docs/training.md and docs/device_training.md are written, and the picture of the
+latter. With --short, the picture goes to a folder for temporary files, which is printed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ import torch
 from torch import nn
 
 import pufferlib
-from benchmarks.learner_compile import SIZES, compile_table, measure_compile
-from benchmarks.learner_curves import PICTURE, curves_text, draw_curves, measure_curves
+from benchmarks.learner_compile import SIZES, measure_compile
+from benchmarks.learner_curves import PICTURE, draw_curves, measure_curves
+from benchmarks.learner_tables import sections
 from benchmarks.learner_trainings import measure_cartpole, measure_ocean, measure_vectorizers
 from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange, ratios
@@ -264,15 +265,6 @@ def measure_rollouts(repeats: int) -> dict[str, Any]:
         ratio = MedianRange.of(ratios(seconds["torch"], seconds["fused"]))
         print(f"rollouts of {num_envs:>4}: {rate:,.0f} steps/s, {ratio:.2f} x torch", flush=True)
     return results
-
-
-def sections(results: dict[str, Any]) -> dict[str, str]:
-    """Return the Markdown of stored results by its name on the page."""
-    texts = {"compile": compile_table, "curves": curves_text}
-    return {
-        f"learner_{part}": text(results[part]["measured"]) if part in results else "Not measured yet."
-        for part, text in texts.items()
-    }
 
 
 def measure_and_draw(seeds: Sequence[int], share: float = 1.0) -> dict[str, Any]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from benchmarks.pages import table
-from pufferlib.training.plot import interval_radius
+from benchmarks.ratios import MeanInterval
 
 __all__ = ["PAGE", "sections"]
 
@@ -65,10 +62,12 @@ def _teams(runs: Sequence[Mapping[str, Any]]) -> str:
                 continue
             bar = "" if least is None else f"≥ {least:g}"
             bar = bar if largest is None else f"≤ {largest:g}"
-            center, rounding = mean(returns), 0.005
-            met = (least is None or center > least - rounding) and (largest is None or center < largest + rounding)
+            found, rounding = MeanInterval.of(returns), 0.005
+            met = (least is None or found.mean > least - rounding) and (
+                largest is None or found.mean < largest + rounding
+            )
             judged = ("yes" if met else "no") if bar else "–"
-            rows.append([task, NAMES[algorithm], _text(returns), bar or "–", str(len(returns)), judged])
+            rows.append([task, NAMES[algorithm], f"{found:.2f}", bar or "–", str(len(returns)), judged])
     heads = ("environment", "algorithm", "mean return", "bar", "seeds", "met")
     return table(heads, rows) if rows else NOT_YET
 
@@ -81,7 +80,9 @@ def _pairs(runs: Sequence[Mapping[str, Any]]) -> str:
         if min(len(ours), len(others)) < 2:
             continue
         seeds = " and ".join(sorted({str(len(ours)), str(len(others))}))
-        rows.append([task, NAMES[names[0]], _text(ours), NAMES[names[1]], _text(others), seeds, _judged(ours, others)])
+        first, second = MeanInterval.of(ours), MeanInterval.of(others)
+        compared = NAMES[names[0]], f"{first:.2f}", NAMES[names[1]], f"{second:.2f}"
+        rows.append([task, *compared, seeds, _judged(first, second)])
     heads = ("environment", "algorithm", "mean return", "next to", "mean return", "seeds", "")
     return table(heads, rows) if rows else NOT_YET
 
@@ -99,7 +100,8 @@ def _sides(pairings: Sequence[Mapping[str, Any]]) -> str:
             if min(len(ours), len(others)) < 2:
                 continue
             pairs = " and ".join(sorted({str(len(ours)), str(len(others))}))
-            rows.append([task, side, _text(ours), _text(others), pairs, _judged(ours, others)])
+            first, second = MeanInterval.of(ours), MeanInterval.of(others)
+            rows.append([task, side, f"{first:.2f}", f"{second:.2f}", pairs, _judged(first, second)])
     heads = ("scenario", "side", "MADDPG's against DDPG's", "DDPG's against MADDPG's", "pairs", "")
     return table(heads, rows) if rows else NOT_YET
 
@@ -108,14 +110,8 @@ def _returns(runs: Sequence[Mapping[str, Any]], task: str, algorithm: str) -> li
     return [run["mean_return"] for run in runs if (run["task"], run["algorithm"]) == (task, algorithm)]
 
 
-def _text(returns: Sequence[float]) -> str:
-    """Return the mean and the 95 % interval of the mean, by Student's t."""
-    radius = float(interval_radius(np.array(returns)))
-    return f"{mean(returns):.2f} ({mean(returns) - radius:.2f} – {mean(returns) + radius:.2f})"
-
-
-def _judged(ours: Sequence[float], others: Sequence[float]) -> str:
+def _judged(ours: MeanInterval, others: MeanInterval) -> str:
     """Return how our mean lies to the other's: above; level, within the lower half of its interval; or below."""
-    if mean(ours) > mean(others):
+    if ours.mean > others.mean:
         return "above"
-    return "level" if mean(ours) >= mean(others) - float(interval_radius(np.array(others))) else "below"
+    return "level" if ours.mean >= others.low else "below"

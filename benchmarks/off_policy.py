@@ -25,7 +25,6 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import gymnasium
@@ -37,9 +36,8 @@ from threadpoolctl import threadpool_limits
 import pufferlib
 from benchmarks.lines import table_text
 from benchmarks.pages import fill, table, write_page
-from benchmarks.ratios import MedianRange, ratios
+from benchmarks.ratios import MeanInterval, MedianRange, ratios
 from benchmarks.revisions import version
-from pufferlib.training.plot import interval_radius
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 
@@ -185,14 +183,11 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
         }
         if min(map(len, returns.values())) < 2:
             continue
-        low = interval(returns[SB3])[0]
-        cells = [
-            f"{mean(values):.1f} ({' – '.join(f'{end:.1f}' for end in interval(values))})"
-            for values in returns.values()
-        ]
+        intervals = [MeanInterval.of(values) for values in returns.values()]
+        cells = [f"{interval:.1f}" for interval in intervals]
         seeds = " and ".join(sorted({str(len(values)) for values in returns.values()}))
         steps = f"{task['total_steps']:,}"
-        met = "yes" if mean(returns[OURS]) >= low else "no"
+        met = "yes" if intervals[0].mean >= intervals[1].low else "no"
         rows.append([task["env"], task["algorithm"].upper(), *cells, steps, seeds, met])
     heads = ("environment", "algorithm", "ours", "SB3", "steps", "seeds", "met")
     speeds = []
@@ -207,12 +202,6 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
         "off_policy": table(heads, rows) if rows else "Not measured yet.",
         "off_policy_speed": table(speed_heads, speeds) if speeds else "Not measured yet.",
     }
-
-
-def interval(returns: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean over seeds, by Student's t."""
-    radius = float(interval_radius(np.array(returns)))
-    return mean(returns) - radius, mean(returns) + radius
 
 
 def main() -> None:

@@ -1,16 +1,20 @@
-"""Evaluate a run: ratios within repeats, their range, and whether one side is ahead."""
+"""Evaluate a run: ratios within repeats, ranges and intervals, and whether one side is ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import comb
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.participants import LIBRARIES, Participant, Target, floor_of
+from pufferlib.training.plot import interval_radius
 
 __all__ = [
     "PER_STEP",
+    "MeanInterval",
     "MedianRange",
     "Verdict",
     "ahead",
@@ -43,6 +47,23 @@ class MedianRange(NamedTuple):
     def __format__(self, form: str) -> str:
         """Format all three numbers: "2.50 (2.00 – 3.00)"."""
         return f"{self.median:{form}} ({self.low:{form}} – {self.high:{form}})"
+
+
+class MeanInterval(NamedTuple):
+    """The mean of at least two figures, and the ends of its 95 % interval by Student's t."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> MeanInterval:
+        center, radius = mean(values), float(interval_radius(np.array(values)))
+        return cls(center, center - radius, center + radius)
+
+    def __format__(self, form: str) -> str:
+        """Format all three numbers: "2.50 (2.00 – 3.00)"."""
+        return f"{self.mean:{form}} ({self.low:{form}} – {self.high:{form}})"
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

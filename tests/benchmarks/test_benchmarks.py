@@ -808,6 +808,42 @@ def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> None:
+    from benchmarks.learner_tables import sections
+
+    def entries(seconds: float, figure: str, *values: float) -> list[dict[str, float]]:
+        return [{"seconds": seconds, "cpu_s": seconds, figure: value} for value in values]
+
+    ours = {"fused": [0.1, 0.1], "two threads": [0.1, 0.1], "two copies": [0.16, 0.2]}
+    update = {size: {**ours, "eager": [0.5, 0.6]} for size in ("256", "64")}
+    cartpole = {"fused": entries(0.5, "mean_return", 500, 474), "ppo": entries(4.0, "mean_return", 480)}
+    ocean = {
+        "ocean/bandit": {"fused": entries(1, "score", 0.9, 0.9), "torch": entries(3, "score", 1.0, 1.0)},
+        "ocean/squared": {"fused": entries(2, "score", 0.99, 1.0), "torch": entries(3, "score", 0.99, 1.0)},
+    }
+    vectorizers = {
+        "CartPole-v1": {"fused": entries(2, "mean_return", 90, 80), "torch": entries(5, "mean_return", 95, 90)},
+        "Pendulum-v1": {"fused": entries(2, "mean_return", 9), "torch": entries(3, "mean_return", 8),
+                        "sb3": entries(5, "mean_return", 10)},
+    }  # fmt: skip
+    parts = {"update": update, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
+    text = sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
+    rows = [line.strip("| ").split(" | ")[3:] for line in text.splitlines()[2:]]
+    assert rows[0] == ["5.50 (5.00 – 6.00) times as fast", "≥ 5", "yes", "–"]
+    assert rows[1][:3] == ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes"]
+    assert rows[2][1:3] == ["≥ 12", "**no**"] and rows[3] == rows[1]
+    assert rows[4] == ["0.50 (0.50 – 0.50) s", "≤ 1.0 s, all seeds", "**no**",
+                       "≥ 475 with 1 of 2 seeds, least mean 474"]  # fmt: skip
+    assert rows[5] == ["8.00 (8.00 – 8.00) times as fast", "≥ 8", "yes", "≥ 475 with 1 of 1 seeds"]
+    lower = "lower: bandit 0.900, not 1.000"
+    assert rows[6] == ["2.25 (1.50 – 3.00) times as fast, by environment", "≥ 2", "yes", lower]
+    assert rows[7] == ["0.50 of its sum of seconds", "≤ 0.45", "**no**", lower]
+    assert rows[8] == ["2.50 (2.50 – 2.50) times as fast", "≥ 2", "yes", "85 (21 – 149) next to 92 (61 – 124)"]
+    assert rows[9] == ["1.50 (1.50 – 1.50) times as fast", "–", "–", "9 next to 8"]
+    assert rows[10] == ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"]
+    assert sections({})["learner_speed"] == "Not measured yet."
+
+
 def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
     from benchmarks import off_policy
 
