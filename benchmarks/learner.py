@@ -8,7 +8,8 @@ update       An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 
 rollout      CartPoles play 64 steps, on one thread: with the compiled actor, critic and sampling, and with torch's
              policy and steps in turns.
 cartpole     ``ppo_fused`` trains on the kernel, one seed after another, and the policy plays a hundred fresh episodes
-             of Gymnasium's CartPole-v1. ``ppo`` trains with the same settings.
+             of Gymnasium's CartPole-v1. ``ppo`` trains with the same settings, and so does Stable-Baselines3, over
+             DummyVecEnv on Gymnasium's.
 ocean        ``ppo`` trains with --learner torch and fused on the environments of Ocean that need no memory and do not
              sleep, with Ocean's settings.
 vectorizers  ``ppo`` with both learners, and Stable-Baselines3 over DummyVecEnv, train at one setting on CartPole,

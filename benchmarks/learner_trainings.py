@@ -16,6 +16,7 @@ import pufferlib
 from benchmarks.ratios import MedianRange, ratios
 from cleanrl_demo import ppo, ppo_fused
 from ocean.suite.tasks import tasks
+from pufferlib.training.schedules import SCHEDULES
 
 __all__ = ["measure_cartpole", "measure_ocean", "measure_vectorizers"]
 
@@ -70,13 +71,21 @@ def timed(train: Callable[[], tuple[float, Any]], env: str, num_episodes: int, g
     }
 
 
-def measure_cartpole(seeds: Sequence[int], num_eager: int) -> Entries:
-    """Train on the kernel with ppo_fused with each seed, and with ppo on the first ones."""
-    entries: Entries = {"fused": [], "ppo": []}
+def measure_cartpole(seeds: Sequence[int], num_others: int) -> Entries:
+    """Train on the kernel with ppo_fused with each seed, and with ppo on the first ones.
+
+    With these also train Stable-Baselines3 on Gymnasium's CartPole, with the same settings, if it is installed.
+    """
+    entries: Entries = {"fused": [], "ppo": []} | ({"sb3": []} if find_spec("stable_baselines3") is not None else {})
     for index, seed in enumerate(seeds):
-        sides: list[tuple[str, Any, Any]] = [("fused", ppo_fused, FUSED), ("ppo", ppo, EAGER)]
-        for name, trainer, settings in sides if index < num_eager else sides[:1]:
-            entry = timed(training(trainer, {**CARTPOLE, **settings, "seed": seed}), "CartPole-v1", 100, greedy=True)
+        settings = {**CARTPOLE, "seed": seed}
+        sides = {
+            "fused": training(ppo_fused, settings | FUSED),
+            "ppo": training(ppo, settings | EAGER),
+            "sb3": by_sb3(settings | EAGER | {"env": "CartPole-v1"}),
+        }
+        for name in entries if index < num_others else ("fused",):
+            entry = timed(sides[name], "CartPole-v1", 100, greedy=True)
             entries[name].append(entry)
             returns = f"return {entry['mean_return']:.1f}, least {entry['least_return']:.0f}"
             print(f"{name} seed {seed}: {entry['seconds']:.2f} s, {returns}", flush=True)
@@ -128,8 +137,8 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
             entries["sb3"] = []
         for number, seed in enumerate(seeds):
             for name in [*entries][:: 1 if number % 2 else -1]:
-                settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps, "learner": name}
-                train = by_sb3(env, seed, total_steps) if name == "sb3" else training(ppo, settings)
+                settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps}
+                train = by_sb3(settings) if name == "sb3" else training(ppo, {**settings, "learner": name})
                 entries[name].append(timed(train, env, 50))
         means = {name: statistics.mean(part["mean_return"] for part in parts) for name, parts in entries.items()}
         returns = ", ".join(f"{name} {mean:.0f}" for name, mean in means.items())
@@ -142,18 +151,18 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
     return results
 
 
-def by_sb3(env: str, seed: int, total_steps: int) -> Callable[[], tuple[float, Any]]:
-    """Return a function that trains with Stable-Baselines3's PPO, with the settings of VECTORIZED."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-
-    config = ppo.Config(**VECTORIZED)
+def by_sb3(settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:
+    """Return a function that trains with Stable-Baselines3's PPO over DummyVecEnv, with settings of ``ppo``."""
+    config = ppo.Config(**settings)
 
     def train() -> tuple[float, Any]:
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.env_util import make_vec_env
+
         model = PPO(
             "MlpPolicy",
-            make_vec_env(env, n_envs=config.num_envs, seed=seed),
-            learning_rate=config.learning_rate,
+            make_vec_env(config.env, n_envs=config.num_envs, seed=config.seed),
+            learning_rate=lambda left: config.learning_rate * SCHEDULES[config.schedule](1 - left),
             n_steps=config.rollout_length,
             batch_size=config.num_envs * config.rollout_length // config.num_minibatches,
             n_epochs=config.num_epochs,
@@ -163,11 +172,11 @@ def by_sb3(env: str, seed: int, total_steps: int) -> Callable[[], tuple[float, A
             ent_coef=config.entropy_coefficient,
             vf_coef=config.value_coefficient / 2,  # its value loss is not halved
             max_grad_norm=config.max_grad_norm,
-            seed=seed,
+            seed=config.seed,
             device="cpu",
         )
         began = time.perf_counter()
-        model.learn(total_steps)
+        model.learn(config.total_steps)
         return time.perf_counter() - began, model
 
     return train

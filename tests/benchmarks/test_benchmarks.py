@@ -816,7 +816,7 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> 
 
     ours = {"fused": [0.1, 0.1], "two threads": [0.1, 0.1], "two copies": [0.16, 0.2]}
     update = {size: {**ours, "eager": [0.5, 0.6]} for size in ("256", "64")}
-    cartpole = {"fused": entries(0.5, "mean_return", 500, 474), "ppo": entries(4.0, "mean_return", 480)}
+    cartpole = {"fused": entries(0.5, "mean_return", 500, 474), "ppo": entries(4.0, "mean_return", 480), "sb3": []}
     ocean = {
         "ocean/bandit": {"fused": entries(1, "score", 0.9, 0.9), "torch": entries(3, "score", 1.0, 1.0)},
         "ocean/squared": {"fused": entries(2, "score", 0.99, 1.0), "torch": entries(3, "score", 0.99, 1.0)},
@@ -833,8 +833,8 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> 
     assert rows[1][:3] == ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes"]
     assert rows[2][1:3] == ["≥ 12", "**no**"] and rows[3] == rows[1]
     assert rows[4] == ["0.50 (0.50 – 0.50) s", "≤ 1.0 s, all seeds", "**no**",
-                       "≥ 475 with 1 of 2 seeds, least mean 474"]  # fmt: skip
-    assert rows[5] == ["8.00 (8.00 – 8.00) times as fast", "≥ 8", "yes", "≥ 475 with 1 of 1 seeds"]
+                       "≥ 475 with 1 of 2 seeds, the least 474"]  # fmt: skip
+    assert rows[5] == ["8.00 (8.00 – 8.00) times as fast", "≥ 8", "yes", "≥ 475 with 1 of 1 seeds, the least 480"]
     lower = "lower: bandit 0.900, not 1.000"
     assert rows[6] == ["2.25 (1.50 – 3.00) times as fast, by environment", "≥ 2", "yes", lower]
     assert rows[7] == ["0.50 of its sum of seconds", "≤ 0.45", "**no**", lower]
