@@ -50,10 +50,10 @@ VECTORIZED: dict[str, Any] = {
     "runs": None,
 }
 REQUIRED = {
-    "CartPole-v1": "gymnasium",
-    "Pendulum-v1": "gymnasium",
-    "LunarLander-v3": "Box2D",
-    "HalfCheetah-v5": "mujoco",
+    "CartPole-v1": (),
+    "Pendulum-v1": (),
+    "LunarLander-v3": ("Box2D",),
+    "HalfCheetah-v5": ("mujoco", "imageio"),  # gymnasium[mujoco]
 }
 
 
@@ -131,7 +131,7 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
     Leaves out Stable-Baselines3, and environments, that are not installed.
     """
     results: dict[str, Entries] = {}
-    for env in (env for env, package in REQUIRED.items() if find_spec(package) is not None):
+    for env in (env for env, packages in REQUIRED.items() if all(map(find_spec, packages))):
         entries = results[env] = {"torch": [], "fused": []}
         if find_spec("stable_baselines3") is not None:
             entries["sb3"] = []
