@@ -3,6 +3,8 @@
 enum { NOISE = 1 };  // purposes of random numbers
 
 __device__ void start(const Env& env, int e, const Group& group) {
+    env.noise[e] = 0.0;
+    if (env.reward_noise[0] == 0.0) return;
     double sum = 0.0;
     for (int block = 0; block < 3; ++block) {
         const Words words = philox(env.seed[e], env.episode[e], 0, 0, NOISE, block);

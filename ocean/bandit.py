@@ -70,8 +70,9 @@ class Bandit(PufferEnv):
         self.observations[0] = 1
         self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
-        words = [word for block in range(3) for word in philox(self.seed, self.episode, 0, 0, NOISE, block)]
-        self.noise = (sum(float(uniform(word)) for word in words) - 6) * self.reward_noise
+        if self.reward_noise:
+            words = [word for block in range(3) for word in philox(self.seed, self.episode, 0, 0, NOISE, block)]
+            self.noise = (sum(float(uniform(word)) for word in words) - 6) * self.reward_noise
         self.arm: int | None = None  # the arm that was pulled
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float]:

@@ -78,6 +78,8 @@ def uniform(word: int) -> np.float32: ...
 def uniform(word: NDArray[np.uint32]) -> NDArray[np.float32]: ...
 def uniform(word: Any) -> Any:
     """Map each random word to a float32 in [0, 1), a multiple of 2**-24, because float32 holds 24 bits exactly."""
+    if isinstance(word, int):
+        return np.float32((word >> 8) * 2.0**-24)
     return (np.asarray(word, np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
