@@ -188,8 +188,8 @@ def _flat_actions(
         flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
         return flat.astype(space.dtype)
     center, span = center_span
-    values: np.ndarray[Any, Any] = np.clip(
-        center + span * continuous_actions.numpy().reshape(shape), space.low, space.high
-    )
-    rounded: np.ndarray[Any, Any] = values if np.issubdtype(space.dtype, np.floating) else np.rint(values)
+    unbounded = center + span * continuous_actions.numpy().reshape(shape)
+    # For a few numbers, np.clip takes three times as long.
+    values: np.ndarray[Any, Any] = np.minimum(np.maximum(unbounded, space.low), space.high)
+    rounded = values if space.dtype.kind == "f" else np.rint(values)
     return np.asarray(rounded, space.dtype)
