@@ -161,7 +161,8 @@ def by_sb3(settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:
 
         model = PPO(
             "MlpPolicy",
-            make_vec_env(config.env, n_envs=config.num_envs, seed=config.seed),
+            # By default make_vec_env asks for pictures, for which LunarLander computes particles in each step.
+            make_vec_env(config.env, config.num_envs, config.seed, env_kwargs={"render_mode": None}),
             learning_rate=lambda left: config.learning_rate * SCHEDULES[config.schedule](1 - left),
             n_steps=config.rollout_length,
             batch_size=config.num_envs * config.rollout_length // config.num_minibatches,
