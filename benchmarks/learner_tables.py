@@ -130,6 +130,8 @@ def vectorizer_rows(measured: Mapping[str, Entries]) -> list[Row]:
     rows = []
     for env, entries in measured.items():
         what, takes = f"`ppo --learner fused` on {env}", f"{median(seconds_of(entries['fused'])):.1f} s"
+        if "bare" in entries:
+            takes += f"; the bare environment {median(seconds_of(entries['bare'])):.1f} s"
         bars = {"torch": PYTHON_TIMES if env == "CartPole-v1" else None, "sb3": SB3_TIMES.get(env)}
         for side, name in (("torch", "`--learner torch`"), ("sb3", "Stable-Baselines3")):
             if side not in entries:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import gymnasium
+
 import pufferlib
 from benchmarks.ratios import MedianRange, ratios
 from cleanrl_demo import ppo, ppo_fused
@@ -128,20 +130,26 @@ def measure_ocean(seeds: Sequence[int], envs: Sequence[str] = ()) -> dict[str, E
 def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Entries]:
     """Train ppo with both learners, and Stable-Baselines3 over DummyVecEnv, at one setting.
 
-    Leaves out Stable-Baselines3, and environments, that are not installed.
+    Beside them ("bare"), one environment takes as many steps with random actions. Leaves out Stable-Baselines3, and
+    environments, that are not installed.
     """
     results: dict[str, Entries] = {}
     for env in (env for env, packages in REQUIRED.items() if all(map(find_spec, packages))):
         entries = results[env] = {"torch": [], "fused": []}
         if find_spec("stable_baselines3") is not None:
             entries["sb3"] = []
+        sides = [*entries]
         for number, seed in enumerate(seeds):
-            for name in [*entries][:: 1 if number % 2 else -1]:
+            for name in sides[:: 1 if number % 2 else -1]:
                 settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps}
                 train = by_sb3(settings) if name == "sb3" else training(ppo, {**settings, "learner": name})
                 entries[name].append(timed(train, env, 50))
-        means = {name: statistics.mean(part["mean_return"] for part in parts) for name, parts in entries.items()}
-        returns = ", ".join(f"{name} {mean:.0f}" for name, mean in means.items())
+            entries.setdefault("bare", []).append(bare(env, seed, total_steps))
+        returns = ", ".join(
+            f"{name} {statistics.mean(entry['mean_return'] for entry in parts):.0f}"
+            for name, parts in entries.items()
+            if name != "bare"
+        )
         sb3 = (
             f", {MedianRange.of(ratios(seconds(entries['sb3']), seconds(entries['fused']))):.2f} x sb3"
             if "sb3" in entries
@@ -149,6 +157,22 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
         )
         print(f"{env}: {faster(entries)}{sb3}; mean return {returns}", flush=True)
     return results
+
+
+def bare(env: str, seed: int, num_steps: int) -> Entry:
+    """Return the seconds that an environment takes for steps with random actions, and resets."""
+    game = gymnasium.make(env)
+    game.reset(seed=seed)
+    game.action_space.seed(seed)
+    actions = [game.action_space.sample() for _ in range(1000)]
+    began, cpu_s = time.perf_counter(), time.process_time()
+    for step in range(num_steps):
+        *_, terminated, truncated, _ = game.step(actions[step % 1000])
+        if terminated or truncated:
+            game.reset()
+    entry = {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu_s}
+    game.close()
+    return entry
 
 
 def by_sb3(settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:

@@ -824,7 +824,7 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> 
     vectorizers = {
         "CartPole-v1": {"fused": entries(2, "mean_return", 90, 80), "torch": entries(5, "mean_return", 95, 90)},
         "Pendulum-v1": {"fused": entries(2, "mean_return", 9), "torch": entries(3, "mean_return", 8),
-                        "sb3": entries(5, "mean_return", 10)},
+                        "sb3": entries(5, "mean_return", 10), "bare": [{"seconds": 1.5, "cpu_s": 1.4}]},
     }  # fmt: skip
     parts = {"update": update, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
     text = sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
@@ -839,6 +839,7 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> 
     assert rows[6] == ["2.25 (1.50 – 3.00) times as fast, by environment", "≥ 2", "yes", lower]
     assert rows[7] == ["0.50 of its sum of seconds", "≤ 0.45", "**no**", lower]
     assert rows[8] == ["2.50 (2.50 – 2.50) times as fast", "≥ 2", "yes", "85 (21 – 149) next to 92 (61 – 124)"]
+    assert text.splitlines()[11].split(" | ")[1] == "2.0 s; the bare environment 1.5 s"
     assert rows[9] == ["1.50 (1.50 – 1.50) times as fast", "–", "–", "9 next to 8"]
     assert rows[10] == ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"]
     assert sections({})["learner_speed"] == "Not measured yet."
