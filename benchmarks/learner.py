@@ -1,6 +1,6 @@
 """The compiled learner next to torch: updates alone, rollouts, and whole trainings.
 
-    python -m benchmarks.learner [--short] [--only PART …]
+    python -m benchmarks.learner [--short] [--only PART …] [--page]
 
 update       An actor and a critic, 4 → 64 → 64 with tanh, learn from 4,096 rows for four epochs, in minibatches of
              4,096, 256 and 64 rows, on one thread: the compiled learner, torch's eager mode and torch.compile, in
@@ -277,10 +277,17 @@ def measure_and_draw(seeds: Sequence[int], share: float = 1.0) -> dict[str, Any]
     return curves
 
 
+def write_pages(results: dict[str, Any]) -> None:
+    """Write the stored results' tables to their pages."""
+    for page in PAGES:
+        write_page(page, fill(page.read_text(), sections(results)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="fewer repeats and seeds, without torch.compile")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these parts; the results of others are kept")
+    parser.add_argument("--page", action="store_true", help="only write the tables")
     options = parser.parse_args()
     torch.set_num_threads(1)
     repeats, seeds = (5, TUNED[:2]) if options.short else (15, (*TUNED, *HELD_OUT))
@@ -296,13 +303,15 @@ def main() -> None:
         "compile": lambda: measure_compile(repeats, {"small": (64,)} if options.short else SIZES),
     }
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if options.page:
+        write_pages(results)
+        return
     for part in options.only or PARTS:
         measured = measures[part]()
         results[part] = {"machine": machine(), "revision": version(), "measured": measured}
         if not options.short:
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-            for page in PAGES:
-                write_page(page, fill(page.read_text(), sections(results)))
+            write_pages(results)
 
 
 if __name__ == "__main__":

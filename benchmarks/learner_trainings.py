@@ -1,7 +1,7 @@
 """Whole trainings with the compiled learner, next to torch and Stable-Baselines3: the parts of learner.py that train.
 
-All sides of a comparison have the same environments, networks, epochs and minibatches, and train in turns, seed by
-seed, on one thread. ``pufferlib.evaluate`` plays the learnt policies.
+All sides of a comparison have environments of the same rules, the same networks, epochs and minibatches, and train in
+turns, seed by seed, on one thread. ``pufferlib.evaluate`` plays the learnt policies.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,7 +19,7 @@ import pufferlib
 from benchmarks.ratios import MedianRange, ratios
 from cleanrl_demo import ppo, ppo_fused
 from ocean.suite.tasks import tasks
-from pufferlib.training.schedules import SCHEDULES
+from pufferlib.training.schedules import rate_at
 
 __all__ = ["measure_cartpole", "measure_ocean", "measure_vectorizers"]
 
@@ -159,6 +160,16 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
     return results
 
 
+def rate_of_sb3(config: ppo.Config, left: float) -> float:
+    """Return the learning rate of ``ppo`` for an update of Stable-Baselines3.
+
+    left: the share of the steps that is left after the update's rollout, as Stable-Baselines3 passes it; below 0 if the
+    last rollout goes beyond them. ``ppo`` takes the rate at the rollout's begin.
+    """
+    num_steps = round((1 - left) * config.total_steps) - config.num_envs * config.rollout_length
+    return rate_at(config.schedule, config.learning_rate, max(0, num_steps), config.total_steps)
+
+
 def bare(env: str, seed: int, num_steps: int) -> Entry:
     """Return the seconds that an environment takes for steps with random actions, and resets."""
     game = gymnasium.make(env)
@@ -187,7 +198,7 @@ def by_sb3(settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:
             "MlpPolicy",
             # By default make_vec_env asks for pictures, for which LunarLander computes particles in each step.
             make_vec_env(config.env, config.num_envs, config.seed, env_kwargs={"render_mode": None}),
-            learning_rate=lambda left: config.learning_rate * SCHEDULES[config.schedule](1 - left),
+            learning_rate=partial(rate_of_sb3, config),
             n_steps=config.rollout_length,
             batch_size=config.num_envs * config.rollout_length // config.num_minibatches,
             n_epochs=config.num_epochs,

@@ -808,40 +808,67 @@ def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_speeds_of_the_learner_are_judged_by_bars_and_by_the_others_scores() -> None:
+def test_stable_baselines_has_the_learning_rates_of_ppo_at_each_update() -> None:
+    from benchmarks.learner_trainings import rate_of_sb3
+    from cleanrl_demo.ppo import Config
+
+    config = Config("CartPole-v1", num_envs=32, rollout_length=64, total_steps=70_000, learning_rate=1e-3)
+    ends = range(2048, 70_000 + 2048, 2048)  # of its rollouts
+    rates = [rate_of_sb3(config, 1 - end / config.total_steps) for end in ends]
+    assert rates[0] == 1e-3 and rates == sorted(rates, reverse=True)
+    assert abs(rates[-1] - 1e-3 * (1 - 34 * 2048 / 70_000)) < 1e-12 and rates[-1] > 0
+
+
+def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> None:
     from benchmarks.learner_tables import sections
 
     def entries(seconds: float, figure: str, *values: float) -> list[dict[str, float]]:
         return [{"seconds": seconds, "cpu_s": seconds, figure: value} for value in values]
 
     ours = {"fused": [0.1, 0.1], "two threads": [0.1, 0.1], "two copies": [0.16, 0.2]}
-    update = {size: {**ours, "eager": [0.5, 0.6]} for size in ("256", "64")}
-    cartpole = {"fused": entries(0.5, "mean_return", 500, 474), "ppo": entries(4.0, "mean_return", 480), "sb3": []}
+    update = {size: {**ours, "eager": [0.5, 0.6], "compiled": [0.4, 0.4]} for size in ("256", "64")}
+    rollout = {"32": {"fused": [0.1], "torch": [0.7]}}
+    cartpole = {
+        "fused": entries(0.5, "mean_return", 500, 474),
+        "ppo": entries(4.0, "mean_return", 480),
+        "sb3": entries(5.0, "mean_return", 477.5),
+    }
     ocean = {
         "ocean/bandit": {"fused": entries(1, "score", 0.9, 0.9), "torch": entries(3, "score", 1.0, 1.0)},
         "ocean/squared": {"fused": entries(2, "score", 0.99, 1.0), "torch": entries(3, "score", 0.99, 1.0)},
     }
     vectorizers = {
-        "CartPole-v1": {"fused": entries(2, "mean_return", 90, 80), "torch": entries(5, "mean_return", 95, 90)},
+        "CartPole-v1": {"fused": entries(2, "mean_return", 80, 80), "torch": entries(5, "mean_return", 91, 90)},
         "Pendulum-v1": {"fused": entries(2, "mean_return", 9), "torch": entries(3, "mean_return", 8),
                         "sb3": entries(5, "mean_return", 10), "bare": [{"seconds": 1.5, "cpu_s": 1.4}]},
     }  # fmt: skip
-    parts = {"update": update, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
+    parts = {"update": update, "rollout": rollout, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
     text = sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
-    rows = [line.strip("| ").split(" | ")[3:] for line in text.splitlines()[2:]]
-    assert rows[0] == ["5.50 (5.00 – 6.00) times as fast", "≥ 5", "yes", "–"]
-    assert rows[1][:3] == ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes"]
-    assert rows[2][1:3] == ["≥ 12", "**no**"] and rows[3] == rows[1]
-    assert rows[4] == ["0.50 (0.50 – 0.50) s", "≤ 1.0 s, all seeds", "**no**",
-                       "≥ 475 with 1 of 2 seeds, the least 474"]  # fmt: skip
-    assert rows[5] == ["8.00 (8.00 – 8.00) times as fast", "≥ 8", "yes", "≥ 475 with 1 of 1 seeds, the least 480"]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+    assert {row[0]: row[1] for row in rows}[
+        "`ppo --learner fused` on Pendulum-v1"
+    ] == "2.0 s; the bare environment 1.5 s"
+    found = [row[3:] for row in rows]
+    shares = ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes", "–"]
     lower = "lower: bandit 0.900, not 1.000"
-    assert rows[6] == ["2.25 (1.50 – 3.00) times as fast, by environment", "≥ 2", "yes", lower]
-    assert rows[7] == ["0.50 of its sum of seconds", "≤ 0.45", "**no**", lower]
-    assert rows[8] == ["2.50 (2.50 – 2.50) times as fast", "≥ 2", "yes", "85 (21 – 149) next to 92 (61 – 124)"]
-    assert text.splitlines()[11].split(" | ")[1] == "2.0 s; the bare environment 1.5 s"
-    assert rows[9] == ["1.50 (1.50 – 1.50) times as fast", "–", "–", "9 next to 8"]
-    assert rows[10] == ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"]
+    assert found == [
+        ["5.50 (5.00 – 6.00) times as fast", "≥ 5", "yes", "–"],
+        ["4.00 (4.00 – 4.00) times as fast", "≥ 3.5", "yes", "–"],
+        shares,
+        ["5.50 (5.00 – 6.00) times as fast", "≥ 12", "**no**", "–"],
+        ["4.00 (4.00 – 4.00) times as fast", "≥ 9", "**no**", "–"],
+        shares,
+        ["7.00 (7.00 – 7.00) times as fast", "≥ 8", "**no**", "–"],
+        ["0.50 (0.50 – 0.50) s, 0.50 CPU s", "≤ 1.0 s, all seeds", "**no**",
+         "≥ 475 with 1 of 2 seeds, the least mean 474"],
+        ["8.00 (8.00 – 8.00) times as fast", "≥ 8", "yes", "≥ 475 with 1 of 1 seeds, the least mean 480"],
+        ["10.00 (10.00 – 10.00) times as fast", "–", "–", "≥ 475 with 1 of 1 seeds, the least mean 478"],
+        ["2.25 (1.50 – 3.00) times as fast, by environment", "≥ 2", "yes", lower],
+        ["0.50 of its sum of seconds", "≤ 0.45", "**no**", lower],
+        ["2.50 (2.50 – 2.50) times as fast", "≥ 2", "yes", "80 (80 – 80) next to 90 (84 – 97), lower"],
+        ["1.50 (1.50 – 1.50) times as fast", "–", "–", "9 next to 8"],
+        ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"],
+    ]  # fmt: skip
     assert sections({})["learner_speed"] == "Not measured yet."
 
 

@@ -213,6 +213,7 @@ SMALL: dict[str, list[dict[str, Any]]] = {  # arguments, short episodes above al
     "classic/cartpole": [{"max_episode_steps": 2}],
     "classic/mountain_car": [{"max_episode_steps": 2}],
     "classic/pendulum": [{"max_episode_steps": 2}],
+    "ocean/bandit": [{"reward_noise": 1.0}],  # without it, nothing is drawn
     "ocean/memory": [{"length": 1, "delay": 0}],
     "ocean/password": [{"length": 2}],
     "economy/covid": [{"episode_length": 2}],
