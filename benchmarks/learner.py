@@ -45,6 +45,7 @@ from benchmarks.learner_compile import SIZES, measure_compile
 from benchmarks.learner_curves import PICTURE, draw_curves, measure_curves
 from benchmarks.learner_tables import sections
 from benchmarks.learner_trainings import measure_cartpole, measure_ocean, measure_vectorizers
+from benchmarks.lines import table_text
 from benchmarks.pages import fill, write_page
 from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
@@ -52,6 +53,7 @@ from cleanrl_demo import ppo_fused
 from cuda_ext.learner.fused import FusedLearner, Rows, Settings
 from pufferlib.models import Origin
 from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
 RESULTS = Path(__file__).parent / "results" / "learner.json"
 PAGES = [Path(__file__).parent.parent / "docs" / name for name in ("training.md", "device_training.md")]
@@ -277,6 +279,11 @@ def measure_and_draw(seeds: Sequence[int], share: float = 1.0) -> dict[str, Any]
     return curves
 
 
+def stored() -> dict[str, Any]:
+    """Return the stored results by part."""
+    return json.loads(RESULTS.read_text())["by_part"] if RESULTS.exists() else {}
+
+
 def write_pages(results: dict[str, Any]) -> None:
     """Write the stored results' tables to their pages."""
     for page in PAGES:
@@ -302,7 +309,7 @@ def main() -> None:
         "curves": lambda: measure_and_draw(seeds[:1], 0.1) if options.short else measure_and_draw(TUNED),
         "compile": lambda: measure_compile(repeats, {"small": (64,)} if options.short else SIZES),
     }
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = stored()
     if options.page:
         write_pages(results)
         return
@@ -310,7 +317,8 @@ def main() -> None:
         measured = measures[part]()
         results[part] = {"machine": machine(), "revision": version(), "measured": measured}
         if not options.short:
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            with written_whole(RESULTS) as file:
+                file.write_text(table_text({"by_part": results}))
             write_pages(results)
 
 

@@ -791,9 +791,9 @@ def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_
     from benchmarks import learner
 
     pages = [page.read_text() for page in learner.PAGES]
-    stored = json.loads(learner.RESULTS.read_text()) if learner.RESULTS.exists() else {}
-    assert [report.fill(page, learner.sections(stored)) for page in pages] == pages
-    assert all(any(f"<!-- begin {name} -->" in page for page in pages) for name in learner.sections(stored))
+    texts = learner.sections(learner.stored())
+    assert [report.fill(page, texts) for page in pages] == pages, "python -m benchmarks.learner --page writes them"
+    assert all(any(f"<!-- begin {name} -->" in page for page in pages) for name in texts)
     measured = {"small": {"256": {"first": 12.0, "eager": [0.4, 0.5, 0.6], "compiled": [0.2, 0.25, 0.3]},
                           "64": {"first": 9.0, "eager": [0.1], "compiled": [0.2]}}}  # fmt: skip
     pays, never = learner.sections({"compile": {"measured": measured}})["learner_compile"].splitlines()[2:]
