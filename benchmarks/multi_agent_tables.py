@@ -62,12 +62,12 @@ def _teams(runs: Sequence[Mapping[str, Any]]) -> str:
                 continue
             bar = "" if least is None else f"≥ {least:g}"
             bar = bar if largest is None else f"≤ {largest:g}"
-            found, rounding = MeanInterval.of(returns), 0.005
-            met = (least is None or found.mean > least - rounding) and (
-                largest is None or found.mean < largest + rounding
+            interval, rounding = MeanInterval.of(returns), 0.005
+            met = (least is None or interval.mean > least - rounding) and (
+                largest is None or interval.mean < largest + rounding
             )
             judged = ("yes" if met else "no") if bar else "–"
-            rows.append([task, NAMES[algorithm], f"{found:.2f}", bar or "–", str(len(returns)), judged])
+            rows.append([task, NAMES[algorithm], f"{interval:.2f}", bar or "–", str(len(returns)), judged])
     heads = ("environment", "algorithm", "mean return", "bar", "seeds", "met")
     return table(heads, rows) if rows else NOT_YET
 

@@ -122,4 +122,5 @@ class Continuous(PufferEnv):
 
 def _clipped(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return two numbers, clipped to ±1, in a third of the time of ``np.clip``."""
-    return np.minimum(np.maximum(values, MINUS_ONES), ONES)
+    clipped: np.ndarray[Any, Any] = np.minimum(np.maximum(values, MINUS_ONES), ONES)
+    return clipped

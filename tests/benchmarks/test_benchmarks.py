@@ -848,10 +848,10 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
     assert {row[0]: row[1] for row in rows}[
         "`ppo --learner fused` on Pendulum-v1"
     ] == "2.0 s; the bare environment 1.5 s"
-    found = [row[3:] for row in rows]
+    verdicts = [row[3:] for row in rows]
     shares = ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes", "–"]
     lower = "lower: bandit 0.900, not 1.000"
-    assert found == [
+    assert verdicts == [
         ["5.50 (5.00 – 6.00) times as fast", "≥ 5", "yes", "–"],
         ["4.00 (4.00 – 4.00) times as fast", "≥ 3.5", "yes", "–"],
         shares,
