@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.learner_compile import compile_table
 from benchmarks.learner_curves import GOAL, curves_text
+from benchmarks.learner_trainings import Entries, seconds_of
 from benchmarks.pages import table
 from benchmarks.ratios import MeanInterval, MedianRange, ratios
 
@@ -24,7 +25,6 @@ PYTHON_TIMES, OCEAN_SHARE = 2.0, 0.45
 SB3_TIMES = {"HalfCheetah-v5": 2.0, "Pendulum-v1": 3.0, "LunarLander-v3": 3.0}
 
 Row = tuple[str, ...]
-Entries = Mapping[str, Sequence[Mapping[str, float]]]  # of each side, one per seed
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
@@ -94,7 +94,7 @@ def cartpole_rows(measured: Entries) -> list[Row]:
     for side, (name, bar) in others.items():
         if theirs := measured.get(side):
             seconds = seconds_of(theirs), seconds_of(fused[: len(theirs)])  # of the seeds that both have trained with
-            rows.append((*faster(what, takes, name, *seconds, bar)[:-1], solved(theirs)))
+            rows.append(faster(what, takes, name, *seconds, bar, solved(theirs)))
     return rows
 
 
@@ -140,21 +140,29 @@ def vectorizer_rows(measured: Mapping[str, Entries]) -> list[Row]:
         for side, name in (("torch", "`--learner torch`"), ("sb3", "Stable-Baselines3")):
             if side not in entries:
                 continue
-            row = faster(what, takes, name, *(seconds_of(entries[of]) for of in (side, "fused")), bars[side])
             ours, theirs = ([entry["mean_return"] for entry in entries[of]] for of in ("fused", side))
             returns = " next to ".join(
                 f"{MeanInterval.of(values):.0f}" if len(values) > 1 else f"{values[0]:.0f}" for values in (ours, theirs)
             )
             lower = ", lower" if below(entries, "mean_return", "fused", side) else ""
-            rows.append((*row[:-1], f"{returns}{lower}"))
+            seconds = seconds_of(entries[side]), seconds_of(entries["fused"])
+            rows.append(faster(what, takes, name, *seconds, bars[side], f"{returns}{lower}"))
     return rows
 
 
-def faster(what: str, takes: str, other: str, theirs: Sequence[float], ours: Sequence[float], bar: float | None) -> Row:
+def faster(
+    what: str,
+    takes: str,
+    other: str,
+    theirs: Sequence[float],
+    ours: Sequence[float],
+    bar: float | None,
+    scores: str = "–",
+) -> Row:
     """Return the row on how many times as fast as another side the compiled learner is, from the seconds of both."""
     times = MedianRange.of(ratios(theirs, ours))
     judged = ("–", "–") if bar is None else (f"≥ {bar:g}", yes(times.median >= bar))
-    return (what, takes, other, f"{times:.2f} times as fast", *judged, "–")
+    return (what, takes, other, f"{times:.2f} times as fast", *judged, scores)
 
 
 def below(entries: Entries, figure: str, ours: str, theirs: str) -> dict[str, float]:
@@ -164,10 +172,6 @@ def below(entries: Entries, figure: str, ours: str, theirs: str) -> dict[str, fl
         return {}
     means = {side: mean(of) for side, of in values.items()}
     return means if means[ours] < MeanInterval.of(values[theirs]).low else {}
-
-
-def seconds_of(entries: Sequence[Mapping[str, float]]) -> list[float]:
-    return [entry["seconds"] for entry in entries]
 
 
 def yes(met: bool) -> str:

@@ -21,7 +21,7 @@ from cleanrl_demo import ppo, ppo_fused
 from ocean.suite.tasks import tasks
 from pufferlib.training.schedules import rate_at
 
-__all__ = ["measure_cartpole", "measure_ocean", "measure_vectorizers"]
+__all__ = ["Entries", "measure_cartpole", "measure_ocean", "measure_vectorizers", "seconds_of"]
 
 Entry = dict[str, float]
 Entries = dict[str, list[Entry]]  # of each side, one per seed
@@ -122,7 +122,7 @@ def measure_ocean(seeds: Sequence[int], envs: Sequence[str] = ()) -> dict[str, E
         scores = ", ".join(f"{name} {min(part['score'] for part in parts):.3f}" for name, parts in entries.items())
         print(f"{task.env}: {faster(entries)}; least score {scores}, bar {task.bar}", flush=True)
     sums = {
-        name: sum(statistics.median(seconds(part[name])) for part in results.values()) for name in ("torch", "fused")
+        name: sum(statistics.median(seconds_of(part[name])) for part in results.values()) for name in ("torch", "fused")
     }
     print(f"Ocean in all: {sums['fused']:.1f} s, {sums['fused'] / sums['torch']:.2f} of torch's", flush=True)
     return results
@@ -152,7 +152,7 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
             if name != "bare"
         )
         sb3 = (
-            f", {MedianRange.of(ratios(seconds(entries['sb3']), seconds(entries['fused']))):.2f} x sb3"
+            f", {MedianRange.of(ratios(seconds_of(entries['sb3']), seconds_of(entries['fused']))):.2f} x sb3"
             if "sb3" in entries
             else ""
         )
@@ -218,11 +218,12 @@ def by_sb3(settings: Mapping[str, Any]) -> Callable[[], tuple[float, Any]]:
     return train
 
 
-def seconds(entries: Sequence[Entry]) -> list[float]:
+def seconds_of(entries: Sequence[Entry]) -> list[float]:
+    """Return the seconds of training with each seed."""
     return [entry["seconds"] for entry in entries]
 
 
 def faster(entries: Entries) -> str:
     """Return in words how fast the compiled learner trained."""
-    times = MedianRange.of(ratios(seconds(entries["torch"]), seconds(entries["fused"])))
-    return f"fused {statistics.median(seconds(entries['fused'])):.2f} s, {times:.2f} x torch"
+    times = MedianRange.of(ratios(seconds_of(entries["torch"]), seconds_of(entries["fused"])))
+    return f"fused {statistics.median(seconds_of(entries['fused'])):.2f} s, {times:.2f} x torch"
