@@ -1,16 +1,43 @@
 // The functions that a library for the host exports for a kernel. HOST_KERNEL(open) returns a new thread pool.
 // HOST_KERNEL(play) plays a launch on a pool and returns 0; it returns 1 and plays nothing if an action is not in its
 // space. HOST_KERNEL(close) ends the pool. HOST_KERNEL(digest) returns the digest of the sources that were compiled.
+#include <type_traits>
+
 #include "host_threads.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 namespace {
 
+#define INLINE inline __attribute__((always_inline))
+
+// Defines a function that calls NAME(arguments): NAME_plain and, for x86-64, NAME_avx2 and NAME_avx512, the same code for
+// processors with these instructions. CHOSEN(NAME) is the one for this processor.
+#ifdef __x86_64__
+#define VARIANTS(Result, name, parameters, arguments)                                                                    \
+    __attribute__((flatten)) Result name##_plain parameters { return name arguments; }                                   \
+    __attribute__((flatten, target("avx2"))) Result name##_avx2 parameters { return name arguments; }                    \
+    __attribute__((flatten, target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) Result name##_avx512 \
+        parameters { return name arguments; }
+#define CHOSEN(name) (PROCESSOR == AVX512 ? name##_avx512 : PROCESSOR == AVX2 ? name##_avx2 : name##_plain)
+
+enum Processor { PLAIN, AVX2, AVX512 };
+Processor processor() {
+    const bool has_512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    if (has_512 && __builtin_cpu_supports("avx512vl")) return AVX512;
+    return __builtin_cpu_supports("avx2") ? AVX2 : PLAIN;
+}
+const Processor PROCESSOR = processor();
+#else
+#define VARIANTS(Result, name, parameters, arguments) \
+    __attribute__((flatten)) Result name##_plain parameters { return name arguments; }
+#define CHOSEN(name) name##_plain
+#endif
+
 // Returns whether all components of these actions are from 0 to nvec - 1. A number is in that range if neither it nor
 // nvec - 1 minus it is negative, a test that compilers vectorize.
 template <class Action, class Unsigned>
-bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
+INLINE bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
     Unsigned signs = 0;
     for (int k = 0; k < num_choices; ++k) {
         const Unsigned last = nvec[k] - 1;
@@ -24,7 +51,7 @@ bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_cho
 
 // Returns whether the actions for a single step of consecutive environments are in range; true for other launches,
 // whose actions Python checks.
-bool are_actions(const Env& env) {
+INLINE bool are_actions(const Env& env) {
     if (env.policy_nvec == nullptr || env.policy != NO_POLICY || env.actions == nullptr || env.resets ||
         env.env_ids != nullptr || env.num_steps != 1) {
         return true;
@@ -38,6 +65,8 @@ bool are_actions(const Env& env) {
     return are_in<int, unsigned>((const int*)env.actions + shift, num_rows, env.policy_nvec, env.policy_num_choices);
 }
 
+VARIANTS(bool, are_actions, (const Env& env), (env))
+
 // Plays environments of a launch, one after another.
 void play_one_by_one(const Env& arguments, int first, int last) {
     const Env env = arguments;  // a copy without pointers to it, so that the kernel's writes cannot change it
@@ -48,52 +77,44 @@ void play_one_by_one(const Env& arguments, int first, int last) {
 
 #ifdef LANES
 
-// Plays consecutive environments, LANES of them at once.
+// Plays consecutive environments, LANES of them at once. Action: the type of their actions; void if they are random.
 template <class Action>
-inline __attribute__((always_inline)) void play_side_by_side(const Env& arguments, int first, int last) {
+INLINE void play_lanes(const Env& arguments, int first, int last) {
     Env env = arguments;
     env.num_agents = 1;
     env.observation_size = LANE_SIZE;
     env.env_ids = nullptr;
     env.policy = NO_POLICY;
-    env.actions_nbytes = sizeof(Action);
-    if (env.actions == nullptr || env.resets) __builtin_unreachable();
+    if constexpr (std::is_void<Action>::value) {
+        env.actions = nullptr;
+    } else {
+        env.actions_nbytes = sizeof(Action);
+        if (env.actions == nullptr) __builtin_unreachable();
+    }
+    if (env.resets) __builtin_unreachable();
     for (int index = first; index < last; index += LANES) {
         const int count = last - index < LANES ? last - index : LANES;
         play_all<LANES>(env, index, count, Group{0}, InPlace{}, nullptr);
     }
 }
 
-#define VARIANT(name, ...)                                                                  \
-    __attribute__((flatten, ##__VA_ARGS__)) void name(const Env& env, int first, int last) { \
-        if (env.actions_nbytes == 8) {                                                      \
-            play_side_by_side<long long>(env, first, last);                                 \
-        } else {                                                                            \
-            play_side_by_side<int>(env, first, last);                                       \
-        }                                                                                   \
+INLINE void play_side_by_side(const Env& env, int first, int last) {
+    if (env.actions == nullptr) {
+        play_lanes<void>(env, first, last);
+    } else if (env.actions_nbytes == 8) {
+        play_lanes<long long>(env, first, last);
+    } else {
+        play_lanes<int>(env, first, last);
     }
+}
 
-VARIANT(play_plain)
-#ifdef __x86_64__
-VARIANT(play_avx2, target("avx2"))
-VARIANT(play_avx512, target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))
-#endif
+VARIANTS(void, play_side_by_side, (const Env& env, int first, int last), (env, first, last))
 
 // Returns whether the environments of a launch can be played side by side. Not in DISABLED, where an episode that is
 // over must not advance.
 bool are_neighbours(const Env& env) {
     return env.num_agents == 1 && env.observation_size == LANE_SIZE && env.env_ids == nullptr &&
-           env.actions != nullptr && env.policy == NO_POLICY && !env.resets && env.autoreset != DISABLED;
-}
-
-auto chosen() {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        return play_avx512;
-    }
-    if (__builtin_cpu_supports("avx2")) return play_avx2;
-#endif
-    return play_plain;
+           env.policy == NO_POLICY && !env.resets && env.autoreset != DISABLED;
 }
 
 #endif
@@ -103,12 +124,12 @@ auto chosen() {
 EXPORTED void* HOST_KERNEL(open)(int num_threads, double worth_ns) { return new host::ThreadPool(num_threads, worth_ns); }
 
 EXPORTED int HOST_KERNEL(play)(void* pool, const Env* env) {
-    if (!are_actions(*env)) return 1;
+    if (!CHOSEN(are_actions)(*env)) return 1;
     auto play = play_one_by_one;
     int grain = 1;
 #ifdef LANES
     if (are_neighbours(*env)) {
-        play = chosen();
+        play = CHOSEN(play_side_by_side);
         grain = LANES;
     }
 #endif

@@ -40,9 +40,18 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
+// Returns a number that should be from 0 to num_actions - 1; 0 if it is not, so that no kernel uses it as an index. On a
+// GPU not every action is checked before a launch; on the host all are.
+template <class Action, class Unsigned> __device__ __forceinline__ int in_range(Action value, int num_actions) {
+#ifdef CUDA_KERNEL
+    return (Unsigned)value < (Unsigned)num_actions ? (int)value : 0;
+#else
+    return (int)value;
+#endif
+}
+
 // Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. If an action has
-// several components, which lie one after another, call this for each. On a GPU not every action is checked before this
-// call: one out of range is read as 0, so that no kernel uses it as an index.
+// several components, which lie one after another, call this for each.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
@@ -51,11 +60,9 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
     }
     const size_t offset = (size_t)(row + a) * num_components + component;
     if (env.actions_nbytes == 8) {
-        const long long value = ((const long long*)env.actions)[offset];
-        return (unsigned long long)value < (unsigned long long)num_actions ? (int)value : 0;
+        return in_range<long long, unsigned long long>(((const long long*)env.actions)[offset], num_actions);
     }
-    const int value = ((const int*)env.actions)[offset];
-    return (unsigned)value < (unsigned)num_actions ? value : 0;
+    return in_range<int, unsigned>(((const int*)env.actions)[offset], num_actions);
 }
 
 // Returns a component of a row's action that is a number, from low to high; a random one if the launch has no actions.
@@ -101,8 +108,8 @@ __device__ __forceinline__ void begin(const Env& env, int index, int e, const Gr
     group.sync();
 }
 
-// Returns a flag as 0 or 1, which compilers vectorize more readily than a bool.
-__device__ __forceinline__ int number(const bool& flag) { return *(const unsigned char*)&flag; }
+// Returns a flag as a number, 0 or 1, which compilers vectorize more readily than a bool.
+__device__ __forceinline__ unsigned char& byte(bool& flag) { return *(unsigned char*)&flag; }
 
 // Plays one step; returns whether the episode is over. Writes the returns of agents that ended, and of all agents of an
 // episode that is over; with writes_all those of all agents, in a loop that compilers vectorize.
@@ -114,8 +121,8 @@ __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Gr
     bool acts = false;
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         const int i = e * env.num_agents + a;
-        const int plays = number(env.masks[row + a]);
-        const int goes_on = plays & ~(number(env.terminations[row + a]) | number(env.truncations[row + a]));
+        const int plays = byte(env.masks[row + a]);
+        const int goes_on = plays & ~(byte(env.terminations[row + a]) | byte(env.truncations[row + a]));
         env.episode_return[i] += plays != 0 ? env.rewards[row + a] : 0.0f;
         if (goes_on != plays) env.lengths[row + a] = env.t[e];
         if (writes_all || goes_on != plays) env.returns[row + a] = env.episode_return[i];
@@ -193,16 +200,25 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
                                      float* observations) {
     const int num_envs = MOST > 1 ? count : 1;
     unsigned char starts[MOST], finals[MOST];  // finals: the first observation written is the last of an episode
-    bool rests = false;               // until the caller resets it
-    SIDE_BY_SIDE
-    for (int k = 0; k < num_envs; ++k) {
-        const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+    bool rests = false;  // until the caller resets it
+    if (MOST > 1) {  // in bytes, which compilers vectorize; launches that reset are not played side by side
+        const unsigned char next_step = env.autoreset == NEXT_STEP;
+        SIDE_BY_SIDE
+        for (int k = 0; k < num_envs; ++k) clear(env, slot + k, group);
+        SIDE_BY_SIDE
+        for (int k = 0; k < num_envs; ++k) {
+            const int e = env_of(env, index + k);
+            starts[k] = next_step & byte(env.over[e]);
+            byte(env.masks[slot + k]) = (starts[k] ^ 1) & byte(env.acts[e]);
+        }
+    } else {
+        const int e = env_of(env, index), row = slot * env.num_agents;
         const bool over = env.over[e];
-        starts[k] = env.resets || (env.autoreset == NEXT_STEP && over);
-        if (MOST == 1) rests = !starts[k] && env.autoreset == DISABLED && over;
+        starts[0] = env.resets || (env.autoreset == NEXT_STEP && over);
+        rests = !starts[0] && env.autoreset == DISABLED && over;
         clear(env, row, group);
         for (int a = group.rank; a < env.num_agents; a += group.size) {
-            env.masks[row + a] = !starts[k] && env.acts[e * env.num_agents + a];
+            env.masks[row + a] = !starts[0] && env.acts[e * env.num_agents + a];
         }
     }
     group.sync();  // all rows are clear before a thread writes one
@@ -220,8 +236,16 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
     if (group.rank == 0 && env.slot_ids != nullptr) {
         for (int k = 0; k < num_envs; ++k) env.slot_ids[slot + k] = env_of(env, index + k);
     }
-    for (int k = 0; k < num_envs; ++k) {
-        const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+    int chosen[MOST], num_chosen = num_envs;  // the environments in which an episode starts or has ended
+    if (MOST > 1) {
+        num_chosen = 0;
+        for (int k = 0; k < num_envs; ++k) {
+            chosen[num_chosen] = k;
+            num_chosen += starts[k] | byte(env.ended[slot + k]);
+        }
+    }
+    for (int i = 0; i < num_chosen; ++i) {
+        const int k = MOST > 1 ? chosen[i] : 0, e = env_of(env, index + k), row = (slot + k) * env.num_agents;
         if (MOST > 1 && env.ended[slot + k]) count_episode(env, e, slot + k, group);
         if (MOST > 1 && !starts[k] && !finals[k]) continue;
         if (MOST > 1 && starts[k]) clear(env, row, group);

@@ -53,9 +53,12 @@ __device__ void step(const Env& env, int e, int row, const Group& group) {
 }
 
 __device__ void observe(const Env& env, int e, const Group& group, float* observations) {
-    const bool* const goals = env.goal_cells + (size_t)e * env.num_cells;
+    bool* const goals = env.goal_cells + (size_t)e * env.num_cells;
     const int agent = env.row[e] * (2 * env.distance + 1) + env.column[e];
+#pragma unroll 4
+    SIDE_BY_SIDE
     for (int cell = 0; cell < env.num_cells; ++cell) {
-        observations[cell] = cell == agent ? -1.0f : goals[cell] ? 1.0f : 0.0f;
+        const float shown = byte(goals[cell]);
+        observations[cell] = cell == agent ? -1.0f : shown;
     }
 }
