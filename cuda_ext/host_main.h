@@ -11,8 +11,8 @@ namespace {
 
 #define INLINE inline __attribute__((always_inline))
 
-// Defines a function that calls NAME(arguments): NAME_plain and, for x86-64, NAME_avx2 and NAME_avx512, the same code for
-// processors with these instructions. CHOSEN(NAME) is the one for this processor.
+// Defines functions that call `name` and are compiled with all that it calls: name_plain and, for x86-64, name_avx2 and
+// name_avx512, the same code for processors with these instructions. CHOSEN(name) is the one for this processor.
 #ifdef __x86_64__
 #define VARIANTS(Result, name, parameters, arguments)                                                                    \
     __attribute__((flatten)) Result name##_plain parameters { return name arguments; }                                   \

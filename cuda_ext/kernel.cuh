@@ -40,18 +40,9 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
-// Returns a number that should be from 0 to num_actions - 1; 0 if it is not, so that no kernel uses it as an index. On a
-// GPU not every action is checked before a launch; on the host all are.
-template <class Action, class Unsigned> __device__ __forceinline__ int in_range(Action value, int num_actions) {
-#ifdef CUDA_KERNEL
-    return (Unsigned)value < (Unsigned)num_actions ? (int)value : 0;
-#else
-    return (int)value;
-#endif
-}
-
 // Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. If an action has
-// several components, which lie one after another, call this for each.
+// several components, which lie one after another, call this for each. On a GPU not every action is checked before this
+// call: one out of range is read as 0, so that no kernel uses it as an index.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
@@ -60,9 +51,11 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
     }
     const size_t offset = (size_t)(row + a) * num_components + component;
     if (env.actions_nbytes == 8) {
-        return in_range<long long, unsigned long long>(((const long long*)env.actions)[offset], num_actions);
+        const long long value = ((const long long*)env.actions)[offset];
+        return (unsigned long long)value < (unsigned long long)num_actions ? (int)value : 0;
     }
-    return in_range<int, unsigned>(((const int*)env.actions)[offset], num_actions);
+    const int value = ((const int*)env.actions)[offset];
+    return (unsigned)value < (unsigned)num_actions ? value : 0;
 }
 
 // Returns a component of a row's action that is a number, from low to high; a random one if the launch has no actions.
