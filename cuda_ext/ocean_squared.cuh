@@ -58,7 +58,7 @@ __device__ void observe(const Env& env, int e, const Group& group, float* observ
 #pragma unroll 4
     SIDE_BY_SIDE
     for (int cell = 0; cell < env.num_cells; ++cell) {
-        const float shown = byte(goals[cell]);
-        observations[cell] = cell == agent ? -1.0f : shown;
+        const float number = byte(goals[cell]);
+        observations[cell] = cell == agent ? -1.0f : number;
     }
 }
