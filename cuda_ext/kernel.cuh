@@ -202,7 +202,7 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
         for (int k = 0; k < num_envs; ++k) {
             const int e = env_of(env, index + k);
             starts[k] = next_step & byte(env.over[e]);
-            byte(env.masks[slot + k]) = (starts[k] ^ 1) & byte(env.acts[e]);
+            byte(env.masks[slot + k]) = byte(env.acts[e]);  // no agent acts whose episode is over
         }
     } else {
         const int e = env_of(env, index), row = slot * env.num_agents;
