@@ -34,17 +34,24 @@ const Processor PROCESSOR = processor();
 #define CHOSEN(name) name##_plain
 #endif
 
-// Returns whether all components of these actions are from 0 to nvec - 1. A number is in that range if neither it nor
-// nvec - 1 minus it is negative, a test that compilers vectorize.
+// Returns a number that is negative if one of these is not from 0 to last: they or last minus them are then negative.
+template <class Action, class Unsigned>
+INLINE Unsigned signs_of(const Action* actions, size_t num_rows, size_t stride, Unsigned last) {
+    Unsigned signs = 0;
+    for (size_t row = 0; row < num_rows; ++row) {
+        const Unsigned value = actions[row * stride];
+        signs |= value | (last - value);
+    }
+    return signs;
+}
+
+// Returns whether all components of these actions are from 0 to nvec - 1. Compilers vectorize the loop over one
+// component per row.
 template <class Action, class Unsigned>
 INLINE bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
-    Unsigned signs = 0;
-    for (int k = 0; k < num_choices; ++k) {
-        const Unsigned last = nvec[k] - 1;
-        for (size_t row = 0; row < num_rows; ++row) {
-            const Unsigned value = actions[row * num_choices + k];
-            signs |= value | (last - value);
-        }
+    Unsigned signs = num_choices == 1 ? signs_of<Action, Unsigned>(actions, num_rows, 1, nvec[0] - 1) : 0;
+    for (int k = 0; k < num_choices && num_choices > 1; ++k) {
+        signs |= signs_of<Action, Unsigned>(actions + k, num_rows, num_choices, nvec[k] - 1);
     }
     return signs >> (8 * sizeof(Unsigned) - 1) == 0;
 }

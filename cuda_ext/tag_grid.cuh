@@ -120,30 +120,31 @@ __device__ __forceinline__ void observe_nearest(const Env& env, int e, const Gro
         row[size - 1] = time;
         if (runs && together) continue;
         const int from = runs ? 0 : num_taggers, to = runs ? num_taggers : n;
-        unsigned long long last = 0;
+        unsigned long long least = 0;  // the least key that comes next; a lesser one minus it wraps, and is beyond all
         for (int rank = 0; rank < env.num_nearest; ++rank) {
-            unsigned long long nearest = NO_AGENT;
+            unsigned long long beyond = NO_AGENT - least;  // by how much the nearest agent's key is greater
             for (int b = from; b < to; ++b) {
-                const unsigned long long key = distance(env, first + a, first + b, b);
-                if ((rank == 0 || key > last) && key < nearest) nearest = key;
+                const unsigned long long key = distance(env, first + a, first + b, b) - least;
+                if (key < beyond) beyond = key;
             }
+            const unsigned long long nearest = least + beyond;
             write_other(env, first, nearest, rank, length, row);
-            last = nearest;
+            least = nearest == NO_AGENT ? nearest : nearest + 1;
         }
     }
     if (!together) return;
     for (int a = num_taggers; a < n; ++a) {
         float* const row = observations + a * size;
-        unsigned long long last = 0;
+        unsigned long long least = 0;
         for (int rank = 0; rank < env.num_nearest; ++rank) {
-            unsigned long long nearest = NO_AGENT;
+            unsigned long long beyond = NO_AGENT - least;
             for (int b = group.rank; b < num_taggers; b += group.size) {
-                const unsigned long long key = distance(env, first + a, first + b, b);
-                if ((rank == 0 || key > last) && key < nearest) nearest = key;
+                const unsigned long long key = distance(env, first + a, first + b, b) - least;
+                if (key < beyond) beyond = key;
             }
-            nearest = group.min(nearest);
+            const unsigned long long nearest = least + group.min(beyond);
             if (group.rank == 0) write_other(env, first, nearest, rank, length, row);
-            last = nearest;
+            least = nearest == NO_AGENT ? nearest : nearest + 1;
         }
     }
 }

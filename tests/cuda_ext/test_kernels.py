@@ -24,6 +24,7 @@ SHAPES = [  # for which fibres are compiled: taggers, runners, whether all is se
     (1, 1, True, 1),
     (3, 2, False, 4),
     (2, 9, True, 1),
+    (33, 2, False, 40),  # all threads search for each runner, for more than there are
     (12, 4, False, 1),
     (11, 24, False, 30),
 ]
@@ -140,7 +141,7 @@ def test_loops_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) ->
 
 
 @settings(max_examples=6)
-@given(kwargs=arguments(st.sampled_from(SHAPES[1::2])), actions_seed=st.integers(0, 99))
+@given(kwargs=arguments(st.sampled_from(SHAPES[1:4:2])), actions_seed=st.integers(0, 99))
 def test_fibres_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) -> None:
     check_equality(FIBRES, kwargs, actions_seed)
 
