@@ -72,6 +72,25 @@ def test_every_dtype_and_shape_is_viewed(dtype: str, shape: tuple[int, ...]) -> 
         Tensors().check(space)
 
 
+def test_a_learner_trains_on_what_was_received_in_inference_mode() -> None:
+    check_trains_on_what_was_received_in_inference_mode("cpu")
+
+
+def check_trains_on_what_was_received_in_inference_mode(device: str) -> None:
+    tensors, arrays, weights = Tensors(device), batch(), torch.ones(3, device=device, requires_grad=True)
+    with torch.inference_mode():
+        first = tensors.of(0, arrays)
+    (first[0] @ weights).sum().backward()  # autograd keeps the observations
+    assert weights.grad is not None and weights.grad.cpu().numpy().tolist() == arrays[0].sum(0).tolist()
+    for _ in range(3):  # which are written again
+        tensors.of(0, arrays)
+    copies = Tensors(device, copy=True)
+    with torch.inference_mode():
+        others = [*tensors.of(1, batch()), *copies.of(0, batch()), tensors.on_device(np.ones(2))]
+        others.append(tensors.clone(others[0]))
+    assert not any(tensor.is_inference() for tensor in others)
+
+
 def test_the_same_arrays_give_the_same_tensors() -> None:
     tensors, arrays = Tensors(), batch()
     first = tensors.of(0, arrays)
@@ -514,6 +533,11 @@ def test_on_a_gpu_every_batch_arrives(pin: bool, copy: bool, cuda: str) -> None:
     tensors.close()
     assert tensors.leases() == []
     assert not torch.from_numpy(blocks.memory).is_pinned()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_learner_trains_on_what_was_received_in_inference_mode(cuda: str) -> None:
+    check_trains_on_what_was_received_in_inference_mode(cuda)
 
 
 @pytest.mark.gpu

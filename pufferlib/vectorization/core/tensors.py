@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,6 +45,8 @@ class Tensors:
       buffers, and may change as soon as ``of`` has returned.
     - Any other device, such as "mps": tensors are copies, complete when ``of`` returns.
 
+    Tensors are normal ones, even if the caller is in torch's inference mode, so that learners can train on them later.
+
     copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the Cuda that copies to the
     device; by default, one is created when it is first needed.
 
@@ -52,7 +55,6 @@ class Tensors:
 
     def __init__(self, device: Device | str | None = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
-        self.clone = self._torch.Tensor.clone  # copies a tensor
         self._copy = copy
         self._cuda = cuda
         self.device = self._device_of(device)
@@ -104,11 +106,12 @@ class Tensors:
         copies on a CUDA device are reused.
         """
         host = self.views(key, arrays)
-        if self.device.type == "cpu":
-            return tuple([tensor.clone() for tensor in host]) if self._copy else host
         if self.device.type == "cuda":
             return self._copied(key, arrays, host)
-        return tuple([tensor.to(self.device) for tensor in host])
+        if self.device.type == "cpu" and not self._copy:
+            return host
+        with self._outside_inference():
+            return tuple([tensor.to(self.device, copy=self._copy) for tensor in host])
 
     def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         """Return tensors over the arrays' memory, cached by key as in ``of``."""
@@ -174,14 +177,25 @@ class Tensors:
 
     def on_device(self, array: Array) -> Tensor:
         """Return a tensor on the device with an array's contents; it is complete, and stays valid forever."""
-        tensor: Tensor = self._torch.from_numpy(array).to(self.device)
+        with self._outside_inference():
+            tensor: Tensor = self._torch.from_numpy(array).to(self.device)
         return tensor
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Return a copy of a tensor."""
+        with self._outside_inference():
+            return tensor.clone()
 
     def _over(self, array: Array) -> Tensor:
         """Return a tensor over an array's memory, without torch's warning for a read-only array."""
         writeable = array if array.flags.writeable else np.asarray(_Writeable(array))
-        tensor: Tensor = self._torch.from_numpy(writeable)
+        with self._outside_inference():
+            tensor: Tensor = self._torch.from_numpy(writeable)
         return tensor
+
+    def _outside_inference(self) -> AbstractContextManager[object]:
+        torch = self._torch
+        return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
     def _copied(self, key: Hashable, arrays: Sequence[Array], host: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Start copying a batch to the device, except read-only arrays that are there already; return the targets."""
@@ -277,12 +291,14 @@ class Cuda:
 
     def pinned(self, like: Tensor) -> Tensor:
         """Return a new tensor with the shape and dtype of ``like``, in pinned host memory."""
-        tensor: Tensor = self._torch.empty_like(like, pin_memory=True)
+        with self._torch.inference_mode(False):
+            tensor: Tensor = self._torch.empty_like(like, pin_memory=True)
         return tensor
 
     def empty(self, like: Tensor) -> Tensor:
         """Return a new tensor with the shape and dtype of ``like``, in device memory, as the target of copies."""
-        tensor: Tensor = self._torch.empty_like(like, device=self._device)
+        with self._torch.inference_mode(False):
+            tensor: Tensor = self._torch.empty_like(like, device=self._device)
         tensor.record_stream(self._stream)  # if it is dropped early, its memory stays in use until the copy is complete
         return tensor
 

@@ -39,13 +39,14 @@ class RowWeights:
         self._total = 0
         self._ones: Array = np.ones(plan.batch_size * agents_per_env, np.float32)
         self._agents_per_env, self._tensors = agents_per_env, tensors
+        self._converted_ones = self._converted(self._ones)
         self.batch: WeightedBatch | None = None  # the last one
         self.host: Array = self._ones  # its weights as an array
 
     def weigh(self, batch: Batch, env_ids: Sequence[int]) -> WeightedBatch:
         """Count the rows of a batch, once, and return the batch with their weights. env_ids: its environments."""
         if self._num_rows is None:
-            self.host = self._ones
+            weights = self._converted_ones
         else:
             ids = np.array(env_ids)
             num_rows = self._num_rows[ids] + 1  # a batch has an environment once
@@ -53,10 +54,13 @@ class RowWeights:
             self._total += len(ids)
             of_envs = np.divide(self._total / len(self._num_rows), num_rows, dtype=np.float32)
             self.host = of_envs if self._agents_per_env == 1 else of_envs.repeat(self._agents_per_env)
-        weights = self.host if self._tensors is None else self._tensors.on_device(self.host)
-        # The fields of a Batch are annotated as arrays, also where they are tensors.
-        self.batch = WeightedBatch.weighted(batch, weights)  # type: ignore[arg-type]
+            weights = self._converted(self.host)
+        self.batch = WeightedBatch.weighted(batch, weights)
         return self.batch
+
+    def _converted(self, weights: Array) -> Array:
+        # The fields of a Batch are annotated as arrays, also where they are tensors.
+        return weights if self._tensors is None else self._tensors.on_device(weights)  # type: ignore[return-value]
 
 
 class WeightedPath:
