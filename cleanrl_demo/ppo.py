@@ -328,33 +328,34 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
     batch_size = vec.agents_per_batch // vec.agents_per_env
     num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
     policy = learner.optimizer if config.learner == "fused" else learner.actor
+    decisions = learner.actor.decisions
     for last_step in session.stretches():
         learner.reward_processing.forget()
         rollout = Rollout(vec, learner.actor, learner.reward_processing, num_batches, config.device)
         while session.goes_on(last_step):
             rollout.start()
-            for rows in rollout.batches[1:]:
-                batch: Any = vec.recv()  # of tensors
-                host = vec.host_batch
-                assert host is not None
-                rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
-                report.phase("inference")
-                rollout.receive(batch, host, rows)
-                with torch.inference_mode():
+            with torch.inference_mode():
+                for rows in rollout.batches[1:]:
+                    batch: Any = vec.recv()  # of tensors
+                    host = vec.host_batch
+                    assert host is not None
+                    rows = slice(rows.start, rows.start + len(batch.masks))  # in a population, a learner has fewer
+                    report.phase("inference")
+                    rollout.receive(batch, host, rows)
                     distribution, values, _ = policy(rollout.observations[rows])
                     discrete_actions, continuous_actions = distribution.sample(learner.generator)
+                    rollout.values[rows] = values
                     rollout.log_probs[rows] = distribution.log_prob(discrete_actions, continuous_actions)
-                    rollout.values[rows], rollout.discrete_actions[rows], rollout.continuous_actions[rows] = (
-                        values,
-                        discrete_actions,
-                        continuous_actions,
-                    )
-                actions = learner.actor.decisions.actions(discrete_actions, continuous_actions)
-                session.film()
-                report.phase("environments")
-                # Send before the update, so that the environments step during it.
-                vec.send(actions)
-                report.infos(batch.infos)
+                    if decisions.nvec:
+                        rollout.discrete_actions[rows] = discrete_actions
+                    if decisions.num_aims:
+                        rollout.continuous_actions[rows] = continuous_actions
+                    actions = decisions.actions(discrete_actions, continuous_actions)
+                    session.film()
+                    report.phase("environments")
+                    # Send before the update, so that the environments step during it.
+                    vec.send(actions)
+                    report.infos(batch.infos)
 
             report.phase("learning")
             if rollout.masks.any():

@@ -188,8 +188,9 @@ def _flat_actions(
         flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
         return flat.astype(space.dtype)
     center, span = center_span
-    unbounded = center + span * continuous_actions.numpy().reshape(shape)
+    values: np.ndarray[Any, Any] = span * continuous_actions.numpy().reshape(shape)
+    values += center
     # For a few numbers, np.clip takes three times as long.
-    values: np.ndarray[Any, Any] = np.minimum(np.maximum(unbounded, space.low), space.high)
+    np.minimum(np.maximum(values, space.low, out=values), space.high, out=values)
     rounded = values if space.dtype.kind == "f" else np.rint(values)
     return np.asarray(rounded, space.dtype)

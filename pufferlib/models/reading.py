@@ -152,8 +152,7 @@ class Features(nn.Module):
 
     def _pieces(self, observations: Tensor) -> list[Tensor]:
         nested = self.layout.unflatten(observations)
-        leaves = [(reduce(getitem, path, nested), read) for path, read in self.readers]
-        return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
+        return [read(_as_rows(reduce(getitem, path, nested))) for path, read in self.readers]
 
     def scaled_columns(self) -> list[bool] | None:
         """Return for each feature whether it is a number on a logarithmic scale; the others are numbers unchanged.
@@ -208,10 +207,17 @@ def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
     return _tame
 
 
+def _as_rows(leaf: Tensor) -> Tensor:
+    """Return a leaf, (rows, …), as (rows, elements)."""
+    if leaf.dim() == 2:  # the most frequent case
+        return leaf
+    return leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)
+
+
 def _tame(leaf: Tensor) -> Tensor:
     """Convert values such as counts, letters and positions to a signed logarithmic scale, sign(x) log(1 + |x|)."""
     numbers = leaf.float()
-    return numbers.abs().log1p().copysign(numbers)
+    return numbers.abs().log1p_().copysign_(numbers)
 
 
 def _space_at(space: gymnasium.Space[Any] | None, path: Iterable[Any]) -> gymnasium.Space[Any] | None:

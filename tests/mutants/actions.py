@@ -63,8 +63,8 @@ MUTANTS = (
         "The stored action is clipped to its bounds, the stored log-probability is that of the action before.",
         both(
             LEARN,
-            "_a[_rows], _b[_rows], _c[_rows] = _values, _discrete, _continuous",
-            "_a[_rows], _b[_rows], _c[_rows] = _values, _discrete, _continuous.clamp(-1, 1)",
+            "rollout.continuous_actions[_rows] = _continuous",
+            "rollout.continuous_actions[_rows] = _continuous.clamp(-1, 1)",
         ),
         envs=("continuous",),
         checks=("ratios_begin_at_one",),
