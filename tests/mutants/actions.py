@@ -63,8 +63,9 @@ MUTANTS = (
         "The stored action is clipped to its bounds, the stored log-probability is that of the action before.",
         both(
             LEARN,
-            "rollout.continuous_actions[_rows] = _continuous",
-            "rollout.continuous_actions[_rows] = _continuous.clamp(-1, 1)",
+            "_stored[_rows] = _continuous",
+            "_stored[_rows] = _continuous.clamp(-1, 1)",
+            where="_discrete, _continuous = _distribution.sample(_generator)",
         ),
         envs=("continuous",),
         checks=("ratios_begin_at_one",),

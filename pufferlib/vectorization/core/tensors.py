@@ -46,6 +46,7 @@ class Tensors:
     - Any other device, such as "mps": tensors are copies, complete when ``of`` returns.
 
     Tensors are normal ones, even if the caller is in torch's inference mode, so that learners can train on them later.
+    Only copies are of the caller's mode.
 
     copy: whether tensors stay valid forever, which takes a new copy of each batch. cuda: the Cuda that copies to the
     device; by default, one is created when it is first needed.
@@ -55,6 +56,7 @@ class Tensors:
 
     def __init__(self, device: Device | str | None = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
+        self.clone = self._torch.Tensor.clone  # copies a tensor
         self._copy = copy
         self._cuda = cuda
         self.device = self._device_of(device)
@@ -106,12 +108,11 @@ class Tensors:
         copies on a CUDA device are reused.
         """
         host = self.views(key, arrays)
+        if self.device.type == "cpu":
+            return tuple([tensor.clone() for tensor in host]) if self._copy else host
         if self.device.type == "cuda":
             return self._copied(key, arrays, host)
-        if self.device.type == "cpu" and not self._copy:
-            return host
-        with self._outside_inference():
-            return tuple([tensor.to(self.device, copy=self._copy) for tensor in host])
+        return tuple([tensor.to(self.device) for tensor in host])
 
     def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Tensor, ...]:
         """Return tensors over the arrays' memory, cached by key as in ``of``."""
@@ -180,11 +181,6 @@ class Tensors:
         with self._outside_inference():
             tensor: Tensor = self._torch.from_numpy(array).to(self.device)
         return tensor
-
-    def clone(self, tensor: Tensor) -> Tensor:
-        """Return a copy of a tensor."""
-        with self._outside_inference():
-            return tensor.clone()
 
     def _over(self, array: Array) -> Tensor:
         """Return a tensor over an array's memory, without torch's warning for a read-only array."""
