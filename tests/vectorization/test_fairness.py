@@ -295,6 +295,28 @@ def test_a_quota_counts_the_rows_of_resets() -> None:
         assert num_rows.max() - num_rows.min() <= 2
 
 
+@pytest.mark.parametrize("native", ["compiled", "0"])
+def test_resets_that_take_environments_ahead_of_a_quota_do_not_block_it(
+    native: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native == "0":
+        monkeypatch.setenv("PUFFERLIB_NATIVE", "0")
+    with timed(fair=1, env_kwargs={"step_s": 0.01}) as vec:
+        vec.async_reset()
+        num_resets, num_slow_rows = 0, 0
+        while num_slow_rows < 4:
+            ids = vec.recv(timeout=20).env_ids.tolist()
+            others = [env_id for env_id in ids if env_id != 0]
+            num_slow_rows += 0 in ids
+            if others and num_resets < 30:  # no reset is withheld
+                vec.async_reset(env_ids=others)
+                num_resets += len(others)
+            elif others:
+                vec.send(np.zeros(len(others), np.int64), env_ids=others)
+            if 0 in ids:
+                vec.send(np.zeros(1, np.int64), env_ids=[0])
+
+
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_a_quota_is_taken_where_it_changes_nothing(backend: str) -> None:
     with timed(backend, fair=1, copy=True, env_kwargs={"step_s": 0}) as vec:

@@ -10,7 +10,7 @@ import numpy as np
 from pufferlib.errors import CallError
 from pufferlib.util.annotations import Array
 from pufferlib.vectorization.core.batch import Batch, WeightedBatch
-from pufferlib.vectorization.core.call_errors import FLYING
+from pufferlib.vectorization.core.call_errors import FLYING, READY
 from pufferlib.vectorization.core.plan import Plan
 from pufferlib.vectorization.core.tensors import Tensors
 from pufferlib.vectorization.driver.scheduler import Scheduler
@@ -93,7 +93,8 @@ class Quota:
 
     It cannot block: the slowest environment's row has arrived before those of the environments that are ahead of it,
     and batches take rows in the order of arrival, so it is received, and its environment gets its next action, before
-    these could fill all batches.
+    these could fill all batches. Resets are not withheld, so they can take environments further ahead; if then a batch
+    lacks rows, and the slowest environment has finished its own, those that are least ahead go on.
     """
 
     def __init__(self, workers: Workers, scheduler: Scheduler, plan: Plan, num_rows: int) -> None:
@@ -106,17 +107,17 @@ class Quota:
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """Start a step of these environments, as ``Workers.step`` does, at once or once the quota allows it."""
         self._slots.update(zip(env_ids, slots, strict=True))
-        self.release()
+        self.release(waits=False)
 
     def count(self, env_ids: Sequence[int]) -> None:
         """Count a row of environments that was asked for elsewhere, such as that of a reset."""
         self._begun[env_ids] += 1
 
-    def release(self) -> bool:
+    def release(self, *, waits: bool = True) -> bool:
         """Pass on the withheld actions that the quota allows; return whether others remain.
 
-        Raises CallError if those could never be passed on while a batch needs them: environments that wait for an
-        action, or have failed, hold them back.
+        waits: whether the caller waits for a batch. Raises CallError if others could then never be passed on while the
+        batch needs them: environments that wait for an action, or have failed, hold them back.
         """
         if not self._slots:
             return False
@@ -132,8 +133,11 @@ class Quota:
         allowed = [env_id for env_id in self._slots if finished[env_id] - least < self._num_rows]
         if allowed:
             self._begin(allowed)
-        elif self._slots and not begun and self._scheduler.num_ready < self._batch_size:
-            slowest = np.flatnonzero(finished == least).tolist()
+        elif waits and self._slots and not begun and (num_lacking := self._batch_size - self._scheduler.num_ready) > 0:
+            slowest, states = np.flatnonzero(finished == least).tolist(), self._scheduler.states
+            if all(states[env_id] == READY for env_id in slowest):
+                self._begin(sorted(self._slots, key=lambda env_id: finished[env_id])[:num_lacking])
+                return bool(self._slots)
             raise CallError(
                 f"recv could never return: fair={self._num_rows} lets environments {sorted(self._slots)} get no "
                 f"further ahead of environments {slowest}, which have no action; send them one, or reset all"
