@@ -303,11 +303,15 @@ def test_resets_that_take_environments_ahead_of_a_quota_do_not_block_it(
         monkeypatch.setenv("PUFFERLIB_NATIVE", "0")
     with timed(fair=1, env_kwargs={"step_s": 0.01}) as vec:
         vec.async_reset()
-        num_resets, num_slow_rows = 0, 0
-        while num_slow_rows < 4:
-            ids = vec.recv(timeout=20).env_ids.tolist()
+        num_resets, num_steps, num_rows = 0, 0, np.zeros(NUM_ENVS, int)
+        while num_rows[0] < 8:
+            batch = vec.recv(timeout=20)
+            ids = batch.env_ids.tolist()
             others = [env_id for env_id in ids if env_id != 0]
-            num_slow_rows += 0 in ids
+            for env_id in batch.env_ids[batch.masks & (batch.env_ids != 0)]:
+                assert num_rows[env_id] == num_rows[1:].min()  # the least ahead went on
+                num_steps += 1
+            num_rows[ids] += 1
             if others and num_resets < 30:  # no reset is withheld
                 vec.async_reset(env_ids=others)
                 num_resets += len(others)
@@ -315,6 +319,7 @@ def test_resets_that_take_environments_ahead_of_a_quota_do_not_block_it(
                 vec.send(np.zeros(len(others), np.int64), env_ids=others)
             if 0 in ids:
                 vec.send(np.zeros(1, np.int64), env_ids=[0])
+    assert 1 <= num_steps <= num_rows[0]  # no more than fill the batches of the slow one's rows
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])

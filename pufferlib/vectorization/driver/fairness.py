@@ -135,13 +135,12 @@ class Quota:
             self._begin(allowed)
         elif waits and self._slots and not begun and (num_lacking := self._batch_size - self._scheduler.num_ready) > 0:
             slowest, states = np.flatnonzero(finished == least).tolist(), self._scheduler.states
-            if all(states[env_id] == READY for env_id in slowest):
-                self._begin(sorted(self._slots, key=lambda env_id: finished[env_id])[:num_lacking])
-                return bool(self._slots)
-            raise CallError(
-                f"recv could never return: fair={self._num_rows} lets environments {sorted(self._slots)} get no "
-                f"further ahead of environments {slowest}, which have no action; send them one, or reset all"
-            )
+            if any(states[env_id] != READY for env_id in slowest):
+                raise CallError(
+                    f"recv could never return: fair={self._num_rows} lets environments {sorted(self._slots)} get no "
+                    f"further ahead of environments {slowest}, which have no action; send them one, or reset all"
+                )
+            self._begin(sorted(self._slots, key=lambda env_id: finished[env_id])[:num_lacking])
         return bool(self._slots)
 
     def restart(self) -> None:
