@@ -40,9 +40,20 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
+// Returns an action, given as an unsigned number, from 0 to num_actions - 1. On the host all actions are checked before
+// a launch. On a GPU not every one is checked: one out of range, also a negative one, is read as 0, so that no kernel
+// uses it as an index.
+template <class Unsigned>
+__device__ __forceinline__ int in_range(Unsigned action, int num_actions) {
+#ifdef CUDA_KERNEL
+    return action < (Unsigned)num_actions ? (int)action : 0;
+#else
+    return (int)action;
+#endif
+}
+
 // Returns the action of a row, from 0 to num_actions - 1; a random one if the launch has no actions. If an action has
-// several components, which lie one after another, call this for each. On a GPU not every action is checked before this
-// call: one out of range is read as 0, so that no kernel uses it as an index.
+// several components, which lie one after another, call this for each.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
@@ -50,12 +61,8 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
         return (int)below(words.w[component % 4], num_actions);
     }
     const size_t offset = (size_t)(row + a) * num_components + component;
-    if (env.actions_nbytes == 8) {
-        const long long value = ((const long long*)env.actions)[offset];
-        return (unsigned long long)value < (unsigned long long)num_actions ? (int)value : 0;
-    }
-    const int value = ((const int*)env.actions)[offset];
-    return (unsigned)value < (unsigned)num_actions ? value : 0;
+    if (env.actions_nbytes == 8) return in_range(((const unsigned long long*)env.actions)[offset], num_actions);
+    return in_range(((const unsigned*)env.actions)[offset], num_actions);
 }
 
 // Returns a component of a row's action that is a number, from low to high; a random one if the launch has no actions.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from devices import LOOPS, ON_DEVICE, ON_HOST_AND_DEVICE, Player, array_of, assert_same_bits
+from devices import FIBRES, LOOPS, ON_DEVICE, ON_HOST_AND_DEVICE, Player, array_of, assert_same_bits
 from gymnasium import spaces
 
 import pufferlib
@@ -119,10 +119,10 @@ def test_environments_are_named_by_their_ids(name: str, player: Player) -> None:
 
 
 class OnDevice:
-    """A CUDA on the host whose tensors are taken for those of a GPU: reading them would wait."""
+    """Fibres, which play a GPU's code, and whose tensors are taken for those of a GPU: reading them would wait."""
 
     def __init__(self, name: Any, **kwargs: Any) -> None:
-        self.vec = make(name, **kwargs)
+        self.vec = make(name, FIBRES, **kwargs)
         actions = self.vec._actions
         actions._waits, actions._on_host, actions._launches_check = True, False, False
         self.vec._launchers.step.set({"policy_nvec": 0})  # a launch on a GPU does not check
