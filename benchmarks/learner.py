@@ -13,7 +13,8 @@ cartpole     ``ppo_fused`` trains on the kernel, one seed after another, and the
 ocean        ``ppo`` trains with --learner torch and fused on the environments of Ocean that need no memory and do not
              sleep, with Ocean's settings.
 vectorizers  ``ppo`` with both learners, and Stable-Baselines3 over DummyVecEnv, train at one setting on CartPole,
-             Pendulum, LunarLander and HalfCheetah, as far as they are installed.
+             Pendulum, LunarLander and HalfCheetah, as far as they are installed; the compiled learner also over a pool
+             of two workers.
 curves       Returns over seconds of training on CartPole: ``ppo_fused`` and ``ppo`` with the settings of ``cartpole``,
              Stable-Baselines3 and a script in CleanRL's style with their own.
 compile      ``ppo --compile``: updates of a small network and of one for images, with torch.compile and without.

@@ -133,21 +133,27 @@ def vectorizer_rows(measured: Mapping[str, Entries]) -> list[Row]:
     """Return the rows on trainings at one setting, by environment, next to torch and Stable-Baselines3."""
     rows = []
     for env, entries in measured.items():
-        what, takes = f"`ppo --learner fused` on {env}", f"{median(seconds_of(entries['fused'])):.1f} s"
-        if "bare" in entries:
-            takes += f"; the bare environment {median(seconds_of(entries['bare'])):.1f} s"
-        bars = {"torch": PYTHON_TIMES if env == "CartPole-v1" else None, "sb3": SB3_TIMES.get(env)}
-        for side, name in (("torch", "`--learner torch`"), ("sb3", "Stable-Baselines3")):
-            if side not in entries:
-                continue
-            ours, theirs = ([entry["mean_return"] for entry in entries[of]] for of in ("fused", side))
-            returns = " next to ".join(
-                f"{MeanInterval.of(values):.0f}" if len(values) > 1 else f"{values[0]:.0f}" for values in (ours, theirs)
-            )
-            lower = ", lower" if below(entries, "mean_return", "fused", side) else ""
-            seconds = seconds_of(entries[side]), seconds_of(entries["fused"])
-            rows.append(faster(what, takes, name, *seconds, bars[side], f"{returns}{lower}"))
+        what, bar = f"`ppo --learner fused` on {env}", SB3_TIMES.get(env)
+        python_bar = PYTHON_TIMES if env == "CartPole-v1" else None
+        rows.append(vectorizer_row(what, entries, "fused", "torch", "`--learner torch`", python_bar))
+        if "sb3" in entries:
+            rows.append(vectorizer_row(what, entries, "fused", "sb3", "Stable-Baselines3", bar))
+            rows.append(vectorizer_row(f"{what}, a pool of 2 workers", entries, "workers", "sb3", "the same", bar))
     return rows
+
+
+def vectorizer_row(what: str, entries: Entries, ours: str, theirs: str, other: str, bar: float | None) -> Row:
+    """Return the row on one of our sides next to one of the others, with the returns of both."""
+    takes = f"{median(seconds_of(entries[ours])):.1f} s, {median(entry['cpu_s'] for entry in entries[ours]):.1f} CPU s"
+    if "bare" in entries:
+        takes += f"; the bare environment {median(seconds_of(entries['bare'])):.1f} s"
+    values = {side: [entry["mean_return"] for entry in entries[side]] for side in (ours, theirs)}
+    returns = " next to ".join(
+        f"{MeanInterval.of(of):.0f}" if len(of) > 1 else f"{of[0]:.0f}" for of in values.values()
+    )
+    lower = ", lower" if below(entries, "mean_return", ours, theirs) else ""
+    seconds = seconds_of(entries[theirs]), seconds_of(entries[ours])
+    return faster(what, takes, other, *seconds, bar, f"{returns}{lower}")
 
 
 def faster(

@@ -6,6 +6,7 @@ turns, seed by seed, on one thread. ``pufferlib.evaluate`` plays the learnt poli
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,8 @@ VECTORIZED: dict[str, Any] = {
     "eval_episodes": 1,
     "runs": None,
 }
+# Two workers step one half of the environments while the policy chooses actions for the other half.
+WORKERS: dict[str, Any] = {"backend": "pool", "num_workers": 2, "batch_size": 4}
 REQUIRED = {
     "CartPole-v1": (),
     "Pendulum-v1": (),
@@ -62,9 +65,9 @@ REQUIRED = {
 
 def timed(train: Callable[[], tuple[float, Any]], env: str, num_episodes: int, greedy: bool = False) -> Entry:
     """Train, and evaluate what ``train`` returns: the seconds of training alone, and a policy."""
-    cpu_s = time.process_time()
+    cpu_s = cpu_seconds()
     seconds, policy = train()
-    cpu_s = time.process_time() - cpu_s
+    cpu_s = cpu_seconds() - cpu_s
     returns = pufferlib.evaluate(env, policy, episodes=num_episodes, greedy=greedy, backend="serial").returns
     return {
         "seconds": seconds,
@@ -72,6 +75,12 @@ def timed(train: Callable[[], tuple[float, Any]], env: str, num_episodes: int, g
         "mean_return": float(returns.mean()),
         "least_return": float(returns.min()),
     }
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of the children that have ended, such as workers of a closed pool."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def measure_cartpole(seeds: Sequence[int], num_others: int) -> Entries:
@@ -131,19 +140,25 @@ def measure_ocean(seeds: Sequence[int], envs: Sequence[str] = ()) -> dict[str, E
 def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Entries]:
     """Train ppo with both learners, and Stable-Baselines3 over DummyVecEnv, at one setting.
 
-    Beside them ("bare"), one environment takes as many steps with random actions. Leaves out Stable-Baselines3, and
-    environments, that are not installed.
+    ppo trains over Serial and, with the fused learner, also over a pool ("workers"). Beside them ("bare"), one
+    environment takes as many steps with random actions. Leaves out Stable-Baselines3, and environments, that are not
+    installed.
     """
     results: dict[str, Entries] = {}
     for env in (env for env, packages in REQUIRED.items() if all(map(find_spec, packages))):
-        entries = results[env] = {"torch": [], "fused": []}
+        entries = results[env] = {"torch": [], "fused": [], "workers": []}
         if find_spec("stable_baselines3") is not None:
             entries["sb3"] = []
         sides = [*entries]
         for number, seed in enumerate(seeds):
             for name in sides[:: 1 if number % 2 else -1]:
                 settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps}
-                train = by_sb3(settings) if name == "sb3" else training(ppo, {**settings, "learner": name})
+                if name == "sb3":
+                    train = by_sb3(settings)
+                elif name == "workers":
+                    train = training(ppo, {**settings, **WORKERS, "learner": "fused"})
+                else:
+                    train = training(ppo, {**settings, "learner": name})
                 entries[name].append(timed(train, env, 50))
             entries.setdefault("bare", []).append(bare(env, seed, total_steps))
         returns = ", ".join(
