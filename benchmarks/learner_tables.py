@@ -138,6 +138,7 @@ def vectorizer_rows(measured: Mapping[str, Entries]) -> list[Row]:
         rows.append(vectorizer_row(what, entries, "fused", "torch", "`--learner torch`", python_bar))
         if "sb3" in entries:
             rows.append(vectorizer_row(what, entries, "fused", "sb3", "Stable-Baselines3", bar))
+        if "workers" in entries and "sb3" in entries:
             rows.append(vectorizer_row(f"{what}, a pool of 2 workers", entries, "workers", "sb3", "the same", bar))
     return rows
 
