@@ -840,14 +840,16 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
     vectorizers = {
         "CartPole-v1": {"fused": entries(2, "mean_return", 80, 80), "torch": entries(5, "mean_return", 91, 90)},
         "Pendulum-v1": {"fused": entries(2, "mean_return", 9), "torch": entries(3, "mean_return", 8),
-                        "sb3": entries(5, "mean_return", 10), "bare": [{"seconds": 1.5, "cpu_s": 1.4}]},
+                        "sb3": entries(5, "mean_return", 10), "bare": [{"seconds": 1.5, "cpu_s": 1.4}],
+                        "workers": entries(1.6, "mean_return", 11)},
     }  # fmt: skip
     parts = {"update": update, "rollout": rollout, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
     text = sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
-    assert {row[0]: row[1] for row in rows}[
-        "`ppo --learner fused` on Pendulum-v1"
-    ] == "2.0 s; the bare environment 1.5 s"
+    takes = {row[0]: row[1] for row in rows}
+    pendulum = "`ppo --learner fused` on Pendulum-v1"
+    assert takes[pendulum] == "2.0 s, 2.0 CPU s; the bare environment 1.5 s"
+    assert takes[f"{pendulum}, a pool of 2 workers"] == "1.6 s, 1.6 CPU s; the bare environment 1.5 s"
     verdicts = [row[3:] for row in rows]
     shares = ["0.90 (0.80 – 1.00) of their rate", "≥ 0.85", "yes", "–"]
     lower = "lower: bandit 0.900, not 1.000"
@@ -868,6 +870,7 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
         ["2.50 (2.50 – 2.50) times as fast", "≥ 2", "yes", "80 (80 – 80) next to 90 (84 – 97), lower"],
         ["1.50 (1.50 – 1.50) times as fast", "–", "–", "9 next to 8"],
         ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"],
+        ["3.12 (3.12 – 3.12) times as fast", "≥ 3", "yes", "11 next to 10"],
     ]  # fmt: skip
     assert sections({})["learner_speed"] == "Not measured yet."
 
