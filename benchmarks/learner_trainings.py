@@ -53,8 +53,12 @@ VECTORIZED: dict[str, Any] = {
     "eval_episodes": 1,
     "runs": None,
 }
-# Two workers step one half of the environments while the policy chooses actions for the other half.
-WORKERS: dict[str, Any] = {"backend": "pool", "num_workers": 2, "batch_size": 4}
+# Settings of our sides. "workers": two step one half of the environments while the policy chooses for the other half.
+OURS: dict[str, dict[str, Any]] = {
+    "torch": {"learner": "torch"},
+    "fused": {"learner": "fused"},
+    "workers": {"learner": "fused", "backend": "pool", "num_workers": 2, "batch_size": 4},
+}
 REQUIRED = {
     "CartPole-v1": (),
     "Pendulum-v1": (),
@@ -146,19 +150,15 @@ def measure_vectorizers(seeds: Sequence[int], total_steps: int) -> dict[str, Ent
     """
     results: dict[str, Entries] = {}
     for env in (env for env, packages in REQUIRED.items() if all(map(find_spec, packages))):
-        entries = results[env] = {"torch": [], "fused": [], "workers": []}
+        entries: Entries = {name: [] for name in OURS}
+        results[env] = entries
         if find_spec("stable_baselines3") is not None:
             entries["sb3"] = []
         sides = [*entries]
         for number, seed in enumerate(seeds):
             for name in sides[:: 1 if number % 2 else -1]:
                 settings = {**VECTORIZED, "env": env, "seed": seed, "total_steps": total_steps}
-                if name == "sb3":
-                    train = by_sb3(settings)
-                elif name == "workers":
-                    train = training(ppo, {**settings, **WORKERS, "learner": "fused"})
-                else:
-                    train = training(ppo, {**settings, "learner": name})
+                train = by_sb3(settings) if name == "sb3" else training(ppo, {**settings, **OURS[name]})
                 entries[name].append(timed(train, env, 50))
             entries.setdefault("bare", []).append(bare(env, seed, total_steps))
         returns = ", ".join(
