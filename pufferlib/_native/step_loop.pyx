@@ -137,6 +137,7 @@ cdef inline void put(Column *column, uint64_t slot, const char *source) noexcept
 
 # -------------------------------------------------------------------------------------------- one environment
 
+@cython.final
 cdef class Stepper:
     """A fast stepper of one single-agent environment, for steps in which nothing unusual happens.
 
@@ -399,6 +400,8 @@ cdef class StepLoop:
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
+        else:
+            self.select_block(slot)
         if infos and self.ring.infos is not None:
             self.ring.infos[slot] = infos
             flags |= PUF_HELD
@@ -406,15 +409,17 @@ cdef class StepLoop:
             flags |= PUF_INFO
         self.hand_over(env_id, slot, flags)
 
-    cdef uint32_t claim(self, uint64_t env_id):
+    cdef uint32_t claim(self, uint64_t env_id) noexcept:
+        """Claim a slot for an environment, and make its block the current one."""
         cdef uint64_t ticket = puf_claim(&self.ring.c, env_id)
         cdef uint64_t slot = ticket % self.ring.c.num_slots
         if ticket % self.ring.c.block_size == 0:
             puf_begin(&self.ring.c, slot // self.ring.c.block_size, puf_now_ns())
+        self.select_block(<uint32_t>slot)
         return <uint32_t>slot
 
-    cdef void hand_over(self, uint64_t env_id, uint32_t slot, unsigned char flags):
-        self.select_block(slot)
+    cdef void hand_over(self, uint64_t env_id, uint32_t slot, unsigned char flags) noexcept:
+        """Commit the written rows of a slot in the current block."""
         self.columns.write_ids(slot, env_id)
         self.ring.c.flags[slot] = flags
         if not self.uncounted:
@@ -424,13 +429,13 @@ cdef class StepLoop:
         if self.claims:
             self.flush()
 
-    cdef inline void select_block(self, uint32_t slot):
+    cdef inline void select_block(self, uint32_t slot) noexcept:
         """Make a slot's block the current one; count the committed rows of the previous one first."""
-        if slot // self.ring.c.block_size != self.block:
+        if slot - self.block * self.ring.c.block_size >= self.ring.c.block_size:  # a slot below it wraps around
             self.flush()
             self.block = slot // self.ring.c.block_size
 
-    cpdef void flush(self):
+    cpdef void flush(self) noexcept:
         """Count the committed rows of the current block at once, since the parent needs all of them."""
         if self.uncounted:
             puf_count(&self.ring.c, self.block, self.uncounted)
@@ -1017,7 +1022,7 @@ cdef class StepLoop:
         self.end(self.reset_limit_ns, "reset")
         return result
 
-    cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight):
+    cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight) noexcept:
         """Add a sample to the times of steps (0) or resets (1)."""
         cdef double weighted = weight * seconds
         cdef uint64_t index = env_id - self.first_env
