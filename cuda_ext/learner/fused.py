@@ -52,10 +52,11 @@ class FusedLearner:
 
     actor, critic: torch networks from the same features, whose weights are copied; ``save`` copies the learnt weights
     back. log_std: the parameter with the logarithms of the standard deviations, (num_continuous,). nvec: the number of
-    options of each discrete part of an action. is_scaled: for each number of an observation whether ``play_steps``
-    converts it to a logarithmic scale, by default none. num_threads: the maximum number of threads. variant: the
-    instruction set, one of ``VARIANTS``, by default the fastest that the processor has. Neither num_threads nor variant
-    changes any result. Warns if the processor is an x86-64 without AVX2 and FMA, on which torch is faster.
+    options of each discrete part of an action. is_scaled: for each number of an observation whether ``play_steps`` and
+    batches that read numbers convert it to a logarithmic scale, by default none. num_threads: the maximum number of
+    threads. variant: the instruction set, one of ``VARIANTS``, by default the fastest that the processor has. Neither
+    num_threads nor variant changes any result. Warns if the processor is an x86-64 without AVX2 and FMA, on which torch
+    is faster.
 
     Raises KernelError for unsupported networks, and without a C++ compiler if one is needed; SpaceError if nvec or
     is_scaled do not fit. All methods raise CallError while another thread is in a call, ClosedError after ``close``,
@@ -264,9 +265,15 @@ class FusedLearner:
         self._call("learner_outputs", ctypes.byref(network), weights, source, count, self._variant, out.ctypes.data)
         return out
 
-    def inference_batch(self, num_rows: int) -> InferenceBatch:
-        """Return arrays with which the learner acts on batches of num_rows rows, and draws actions."""
-        return InferenceBatch(num_rows, self._update, self._nvec, self._call)
+    def inference_batch(self, num_rows: int, *, reads_numbers: bool = False) -> InferenceBatch:
+        """Return arrays with which the learner acts on batches of num_rows rows, and draws actions.
+
+        reads_numbers: whether the features that it is given are an observation's numbers, which ``infer`` converts as
+        ``play_steps`` does.
+        """
+        return InferenceBatch(
+            num_rows, self._update, self._nvec, self._call, self._is_scaled if reads_numbers else None
+        )
 
     def require_playable(self, launcher: Any, num_inputs: int, num_outputs: int, num_continuous: int) -> None:
         """Raise KernelError unless ``play_steps`` can play these environments.

@@ -19,16 +19,26 @@ class InferenceBatch:
     """The arrays with which a FusedLearner acts on a fixed number of rows. Both methods overwrite them.
 
     ``infer`` reads features, float32 (rows, num_inputs), and writes outputs, float32 (rows, num_outputs), and values,
-    float32 (rows,). ``draw`` reads outputs; exponentials, for each discrete part random numbers of the exponential
-    distribution, float32 (rows, its options); and normals, of the standard normal distribution, float32 (rows,
-    num_continuous). It writes discrete_actions, int64 (rows, num_discrete), continuous_actions, float32 (rows,
-    num_continuous), and log_probs, float32 (rows,).
+    float32 (rows,). If features are an observation's numbers, it first converts them in place. ``draw`` reads outputs;
+    exponentials, for each discrete part random numbers of the exponential distribution, float32 (rows, its options);
+    and normals, of the standard normal distribution, float32 (rows, num_continuous). It writes discrete_actions, int64
+    (rows, num_discrete), continuous_actions, float32 (rows, num_continuous), and log_probs, float32 (rows,).
 
     Both methods raise the errors of the learner's other methods. ``FusedLearner.inference_batch`` makes it.
     """
 
-    def __init__(self, num_rows: int, update: Update, nvec: NDArray[np.int32], call: Callable[..., None]) -> None:
-        """update: the learner's arguments. call: a method of the learner that calls a compiled function by name."""
+    def __init__(
+        self,
+        num_rows: int,
+        update: Update,
+        nvec: NDArray[np.int32],
+        call: Callable[..., None],
+        is_scaled: NDArray[np.bool_] | None,
+    ) -> None:
+        """update: the learner's arguments. call: a method of the learner that calls a compiled function by name.
+
+        is_scaled: where features are an observation's numbers, for each whether its feature is on a logarithmic scale.
+        """
         heads, self._num_rows, self._call = update.heads, num_rows, call
         self.features = self._floats(update.actor.num_inputs)
         self.outputs, self.values = (
@@ -45,6 +55,8 @@ class InferenceBatch:
         arrays = {"exponentials": clocks, "options": np.zeros(heads.num_options, np.float32)}
         names = ("features", "normals", "outputs", "values", "discrete_actions", "continuous_actions", "log_probs")
         arrays |= {name: getattr(self, name) for name in names}
+        if is_scaled is not None:
+            arrays["is_scaled"] = is_scaled
         self._arrays = arrays  # as long as compiled code has their addresses
         self._inference = Inference(
             *(update.actor, update.critic, heads),

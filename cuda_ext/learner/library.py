@@ -120,7 +120,7 @@ class Inference(Structure):
         ("critic", Network),
         ("heads", Heads),
         *((name, c_int) for name in ("log_std", "critic_weights", "variant", "num_rows")),
-        *((name, c_void_p) for name in ("weights", "features", "allowed", "exponentials", "normals")),
+        *((name, c_void_p) for name in ("weights", "features", "is_scaled", "allowed", "exponentials", "normals")),
         *((name, c_void_p) for name in ("outputs", "values")),
         *((name, c_void_p) for name in ("discrete_actions", "continuous_actions", "log_probs", "options")),
     )

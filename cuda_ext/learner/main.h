@@ -166,6 +166,18 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
     functions.step(next, update.num_weights, update.gradients, update.weights, update.means, update.squares);
 }
 
+// Reads the numbers of rows from first to last as features: those of is_scaled on a logarithmic scale, others unchanged.
+// features may be numbers.
+void read_numbers(const unsigned char* is_scaled, int num_inputs, size_t first, size_t last,
+                         const float* numbers, float* features) {
+    for (size_t row = first; row < last; ++row) {
+        for (int k = 0; k < num_inputs; ++k) {
+            const float number = numbers[row * num_inputs + k];
+            features[row * num_inputs + k] = is_scaled[k] ? scaled(number) : number;
+        }
+    }
+}
+
 }  // namespace
 
 // num_threads: the most to use, including the caller's. worth_ns: the work that justifies another thread.
@@ -200,10 +212,13 @@ EXPORTED long long learner_outputs(void* opened, const Network* network, const f
     return learner.lacking.exchange(0);
 }
 
-// Writes the actor's outputs and the critic's values.
+// Writes the actor's outputs and the critic's values. is_scaled: see Inference.
 EXPORTED long long learner_infer(void* opened, const Inference* batch) {
     Learner& learner = *(Learner*)opened;
     const Functions& functions = functions_of(batch->variant);
+    if (batch->is_scaled != nullptr) {
+        read_numbers(batch->is_scaled, batch->actor.num_inputs, 0, batch->num_rows, batch->features, batch->features);
+    }
     const auto compute = [&](const Network& network, const float* weights, float* outputs) {
         learner.run(batch->num_rows, TILE, tile_size(network), [&](int first, int last, float* memory) {
             functions.compute_outputs(network, weights, batch->features, first, last, memory, TILE, outputs, ALONE);
@@ -240,12 +255,7 @@ EXPORTED long long learner_play(void* opened, const Play* arguments) {
     float* logits = steps.logits;
     for (int step = 0; step < steps.num_steps; ++step) {
         const auto part = [&](int first, int last, float* memory) {
-            for (size_t row = first; row < (size_t)last; ++row) {
-                for (int k = 0; k < num_inputs; ++k) {
-                    const float number = observations[row * num_inputs + k];
-                    steps.features[row * num_inputs + k] = steps.is_scaled[k] ? scaled(number) : number;
-                }
-            }
+            read_numbers(steps.is_scaled, num_inputs, first, last, observations, steps.features);
             functions.compute_outputs(steps.actor, steps.weights, steps.features, first, last, memory, TILE,
                                       logits, ALONE);
         };

@@ -76,7 +76,9 @@ struct Inference {
     Network actor, critic;
     Heads heads;
     int log_std, critic_weights, variant, num_rows;
-    const float *weights, *features;
+    const float* weights;
+    float* features;
+    const unsigned char* is_scaled;  // null: features are read already; else they are numbers, to be read in place
     const unsigned char* allowed;  // null: all options
     const float *exponentials, *normals;
     float *outputs, *values;

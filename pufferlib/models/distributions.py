@@ -41,7 +41,10 @@ class Decisions:
         self.nvec = [n for part in parts for n in num_options(part)]
         self.num_options = sum(self.nvec)
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
-        self._ranges = [range_of(part) for part in parts]
+        # Each part of the space, with the result of ``range_of`` if it is a Box.
+        self._parts: list[tuple[Any, tuple[Any, Any] | None]]
+        self._parts = [(part, range_of(part) if isinstance(part, Box) else None) for part in parts]
+        self._has_tuple = isinstance(action_space, Tuple)
         if not self.nvec and not self.num_aims:
             raise SpaceError(f"no policy for {action_space}; use Discrete, MultiDiscrete, MultiBinary or Box parts")
 
@@ -89,11 +92,13 @@ class Decisions:
     @renamed_arguments(choices="discrete_actions", aims="continuous_actions")
     def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
         """Convert actions to the form that ``VecEnv.send`` takes: an array or, for a Tuple space, a tuple of arrays."""
-        discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
-        if isinstance(self.space, Tuple):
-            parts = zip(self.space, self._ranges, strict=True)
-            return tuple(_flat_actions(*part, discrete_actions, continuous_actions) for part in parts)
-        return _flat_actions(self.space, self._ranges[0], discrete_actions, continuous_actions)
+        parts = [
+            _discrete(space, discrete_actions)
+            if center_span is None
+            else _continuous(space, *center_span, continuous_actions)
+            for space, center_span in self._parts
+        ]
+        return tuple(parts) if self._has_tuple else parts[0]
 
 
 class Distribution:
@@ -167,10 +172,8 @@ def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
     return []
 
 
-def range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
-    """Return the values that 0 stands for in a Box's elements, and their distances to those of 1; else zeros."""
-    if not isinstance(space, Box):
-        return 0, 0
+def range_of(space: Box) -> tuple[Any, Any]:
+    """Return the values that 0 stands for in a Box's elements, and their distances to those of 1."""
     low, high = np.isfinite(space.low), np.isfinite(space.high)
     # If a bound is missing, -1 to 1 spans two units: from the other bound, or around 0 if both are.
     least = np.where(low, space.low, np.where(high, space.high - 2.0, -1.0))
@@ -179,16 +182,15 @@ def range_of(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
     return high + low, high - low
 
 
-def _flat_actions(
-    space: gymnasium.Space[Any], center_span: tuple[Any, Any], discrete_actions: Tensor, continuous_actions: Tensor
-) -> np.ndarray[Any, Any]:
-    """Return the actions of one part of a space. center_span: see ``range_of``."""
-    shape = (-1, *(space.shape or ()))
-    if not isinstance(space, Box):
-        flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
-        return flat.astype(space.dtype)
-    center, span = center_span
-    values: np.ndarray[Any, Any] = span * continuous_actions.numpy().reshape(shape)
+def _discrete(space: gymnasium.Space[Any], discrete_actions: Tensor) -> np.ndarray[Any, Any]:
+    """Return the actions of a space's discrete part."""
+    flat: np.ndarray[Any, Any] = discrete_actions.cpu().numpy().reshape(-1, *(space.shape or ()))
+    return (flat + getattr(space, "start", 0)).astype(space.dtype)
+
+
+def _continuous(space: Box, center: Any, span: Any, continuous_actions: Tensor) -> np.ndarray[Any, Any]:
+    """Return the actions of a space's Box. center, span: see ``range_of``."""
+    values: np.ndarray[Any, Any] = span * continuous_actions.cpu().numpy().reshape(-1, *space.shape)
     values += center
     # For a few numbers, np.clip takes three times as long.
     np.minimum(np.maximum(values, space.low, out=values), space.high, out=values)

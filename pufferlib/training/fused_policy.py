@@ -28,10 +28,12 @@ class FusedDistribution:
     """The distribution of a batch's actions, from which compiled code draws, with torch's random numbers.
 
     It draws the actions that ``Distribution`` would draw, up to rounding. batch: an ``InferenceBatch`` of the learner.
+    row_shape: the shape of a row of its features.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Any, row_shape: Sequence[int]) -> None:
         self._batch = batch
+        self._inputs = batch.features.reshape(-1, *row_shape)
         self.values, self._log_probs = torch.from_numpy(batch.values), torch.from_numpy(batch.log_probs)
         self._drawn = tuple(map(torch.from_numpy, (batch.discrete_actions, batch.continuous_actions)))
         self._exponentials, self._normals = (
@@ -40,9 +42,12 @@ class FusedDistribution:
         )
         self._allowed: Any = None
 
-    def infer(self, features: Tensor, mask: Tensor | None) -> None:
-        """Compute the distribution and the values of a batch, given its features and its masks of allowed options."""
-        np.copyto(self._batch.features, features.numpy())
+    def infer(self, rows: Tensor, mask: Tensor | None) -> None:
+        """Compute the distribution and the values of a batch, given its features and its masks of allowed options.
+
+        rows: the features, or the observations that are numbers, if the InferenceBatch reads these.
+        """
+        np.copyto(self._inputs, rows.numpy(), "same_kind")
         self._allowed = None if mask is None else mask.contiguous().numpy()
         self._batch.infer()
 
@@ -92,9 +97,12 @@ class FusedPolicy:
         fused: Any = import_module("cuda_ext.learner.fused")
         self._rows = fused.Rows
         networks = (policy.actor, policy.critic, policy.log_std)
+        is_scaled = policy.read.scaled_columns()
+        # Whether an observation is one leaf of numbers, which compiled code reads as its features.
+        self._reads_numbers = is_scaled is not None and policy.read.layout.is_leaf
         self.learner: Any = fused.FusedLearner(
             *(*networks, actor.decisions.nvec, fused.Settings(**settings)),
-            is_scaled=policy.read.scaled_columns(),
+            is_scaled=is_scaled,
             num_threads=num_threads,
         )
         self.param_groups: list[dict[str, Any]] = [{"lr": learning_rate}]
@@ -108,10 +116,13 @@ class FusedPolicy:
         """
         num_rows = observations.shape[0]
         if num_rows not in self._batches:
-            self._batches[num_rows] = FusedDistribution(self.learner.inference_batch(num_rows))
+            batch = self.learner.inference_batch(num_rows, reads_numbers=self._reads_numbers)
+            shape = self._read.layout.shape if self._reads_numbers else batch.features.shape[1:]
+            self._batches[num_rows] = FusedDistribution(batch, shape)
         distribution = self._batches[num_rows]
         # Without the hooks of a module's call, which take a microsecond, as all of this does for eight rows.
-        distribution.infer(self._read.forward(observations), self._actor.mask(observations))
+        rows = observations if self._reads_numbers else self._read.forward(observations)
+        distribution.infer(rows, self._actor.mask(observations))
         return distribution, distribution.values, None
 
     @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,8 @@ class KernelActions:
         self.width, self.dtype = len(decisions.nvec), torch.int64
         if self.is_continuous:
             self.width, self.dtype = decisions.num_aims, torch.float32
-            parts = (torch.as_tensor(part, dtype=torch.float32) for part in range_of(decisions.space))
+            space: Any = decisions.space  # a Box
+            parts = (torch.as_tensor(part, dtype=torch.float32) for part in range_of(space))
             self._center, self._span = (part.reshape(-1).to(device) for part in parts)
 
     def of_environments(self, actions: Tensor) -> Tensor:

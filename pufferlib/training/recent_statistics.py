@@ -38,10 +38,14 @@ class RecentStatistics:
     def take(self, infos: Iterable[Mapping[str, Any]]) -> None:
         """Add the infos of one batch."""
         self.episodes.extend(self.finished.in_batch(infos))
+        known = self.values
         for info in infos:
             self.num_restarts += crash_cause(info) is not None
             for key, value in info.items():
-                if key not in RESERVED_KEYS:
+                values = known.get(key)
+                if values is not None and isinstance(value, float):  # the most frequent case, in half the time
+                    values.append(float(value))
+                elif key not in RESERVED_KEYS:
                     self._note(str(key), value)
 
     def _note(self, key: str, value: Any) -> None:

@@ -46,7 +46,7 @@ def renamed_arguments(**names: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def renamed(*args: Any, **kwargs: Any) -> Any:
-            for old in names.keys() & kwargs.keys():
+            for old in names.keys() & kwargs.keys() if kwargs else ():  # most calls have none
                 if names[old] in kwargs:
                     raise TypeError(f"{function.__name__}() got both {names[old]} and {old}, its old name; pass one")
                 warnings.warn(f"the argument {old} is now {names[old]}", DeprecationWarning, stacklevel=2)

@@ -29,6 +29,21 @@ def test_a_batch_infers_what_single_calls_do() -> None:
     np.testing.assert_array_equal(batch.values, learner.values(features))
 
 
+def test_numbers_are_read_as_features_are() -> None:
+    case = Case()
+    is_scaled = [index % 2 == 0 for index in range(case.num_inputs)]
+    learner, rng = fused_of(case, is_scaled=is_scaled), np.random.default_rng(1)
+    numbers = rng.normal(0, 100, (7, case.num_inputs)).astype(np.float32)
+    batch, of_features = learner.inference_batch(7, reads_numbers=True), learner.inference_batch(7)
+    of_features.features[:] = np.where(is_scaled, np.sign(numbers) * np.log1p(np.abs(numbers)), numbers)
+    for _ in range(2):  # it converts them in place, once for each call
+        batch.features[:] = numbers
+        for each in (batch, of_features):
+            each.infer()
+        np.testing.assert_allclose(batch.outputs, of_features.outputs, atol=1e-5)
+        np.testing.assert_allclose(batch.values, of_features.values, atol=1e-5)
+
+
 def test_it_acts_with_the_newest_weights() -> None:
     case = Case()
     learner, rows = fused_of(case), case.rows()

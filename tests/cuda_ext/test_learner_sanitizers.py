@@ -79,7 +79,10 @@ int main() {
             batch.actor = update.actor, batch.critic = update.critic, batch.heads = update.heads;
             batch.log_std = update.log_std, batch.critic_weights = update.critic_weights;
             batch.variant = variant, batch.num_rows = num_rows;
-            batch.weights = update.weights, batch.features = update.observations, batch.allowed = update.allowed;
+            const int num_inputs = update.actor.num_inputs;
+            batch.weights = update.weights, batch.allowed = update.allowed;
+            batch.features = filled(num_rows * num_inputs, 3.0f);
+            batch.is_scaled = filled(num_inputs, (unsigned char)1);
             batch.exponentials = filled(num_rows * 5, 0.5f), batch.normals = filled(num_rows * 2, 0.5f);
             batch.outputs = filled(num_rows * num_outputs, 0.0f), batch.values = filled(num_rows, 0.0f);
             batch.discrete_actions = filled(num_rows * 2, 0ll);
