@@ -293,7 +293,7 @@ cdef class FastPath:
                 self.num_targets, (self.num_envs + ring.num_workers - 1) // ring.num_workers
             )
             for worker in range(ring.num_workers):
-                if puf_room(ring, worker) < num_words:
+                if not puf_has_room(ring, worker, num_words):
                     return False
         return True
 

@@ -75,7 +75,8 @@ typedef struct {
 typedef struct {
     puf_waiter waiter; /* the worker sleeps on this */
     _Atomic uint64_t tail; /* words posted; written by the parent */
-    char tail_line[PUF_LINE - sizeof(uint64_t)];
+    uint64_t seen_head; /* the head when the parent last read it, and so never more than it is */
+    char tail_line[PUF_LINE - 2 * sizeof(uint64_t)];
     _Atomic uint64_t head; /* words taken; written by the worker */
     _Atomic uint64_t uncounted; /* whether the worker has rows that are written but not counted yet */
     char head_line[PUF_LINE - 2 * sizeof(uint64_t)];
@@ -236,11 +237,15 @@ static inline void puf_announce_mail(puf_ring *ring)
 
 static inline uint64_t puf_request(uint32_t env, uint32_t slot) { return (uint64_t)slot << 32 | env; }
 
-/* Return the number of words for which a worker's mailbox still has room. For the parent. */
-static inline uint64_t puf_room(puf_ring *ring, uint32_t worker)
+/* Return whether a worker's mailbox has room for num_words words. For the parent, which reads the head, a cache line of
+ * the worker's, only if there would be no room after the last head that it has seen. */
+static inline int puf_has_room(puf_ring *ring, uint32_t worker, uint64_t num_words)
 {
     puf_box *box = &ring->boxes[worker];
-    return ring->box_size - (atomic_load_explicit(&box->tail, memory_order_relaxed) - atomic_load(&box->head));
+    uint64_t needed = atomic_load_explicit(&box->tail, memory_order_relaxed) + num_words - ring->box_size;
+    if ((int64_t)(needed - box->seen_head) <= 0) return 1;
+    box->seen_head = atomic_load(&box->head);
+    return (int64_t)(needed - box->seen_head) <= 0;
 }
 
 /* Return whether a worker has words left to take; store the first's number, counted without end. For the parent. */

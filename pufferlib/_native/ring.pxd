@@ -25,7 +25,7 @@ cdef extern from "ring.h" nogil:
     uint32_t puf_mail(puf_ring *)
     uint32_t puf_notes(puf_ring *)
     uint64_t puf_request(uint32_t, uint32_t)
-    uint64_t puf_room(puf_ring *, uint32_t)
+    bint puf_has_room(puf_ring *, uint32_t, uint64_t)
     void puf_stage(puf_ring *, uint32_t, uint64_t, uint64_t)
     void puf_post(puf_ring *, uint32_t, uint64_t)
     bint puf_take(puf_ring *, uint32_t, uint64_t *)

@@ -63,7 +63,7 @@ cdef class Ring:
     def request(self, uint32_t worker, env_ids, slots):
         """Post requests to step environments into slots (or CLAIM); return False, posting none, if not all fit."""
         cdef uint64_t count = 0
-        if puf_room(&self.c, worker) < <uint64_t>len(env_ids):
+        if not puf_has_room(&self.c, worker, len(env_ids)):
             return False
         for env_id, slot in zip(env_ids, slots):
             puf_stage(&self.c, worker, count, puf_request(env_id, slot))

@@ -256,7 +256,7 @@ static void take_infos(void)
 
 static void post(uint32_t worker, uint32_t env, uint64_t slot)
 {
-    while (puf_room(&ring, worker) == 0) {
+    while (!puf_has_room(&ring, worker, 1)) {
         COUNT(full_boxes);
         read_letters(); /* the worker may be waiting for that */
         sched_yield();
@@ -271,7 +271,7 @@ static int post_together(const uint64_t *envs, uint64_t count)
     uint64_t laid[MOST_WORKERS] = {0};
     for (uint64_t i = 0; i < count; i++) laid[worker_of(envs[i])->index]++;
     for (uint32_t worker = 0; worker < num_workers; worker++)
-        if (puf_room(&ring, worker) < laid[worker]) return 0;
+        if (!puf_has_room(&ring, worker, laid[worker])) return 0;
     memset(laid, 0, sizeof laid);
     for (uint64_t i = 0; i < count; i++) {
         uint32_t worker = worker_of(envs[i])->index;

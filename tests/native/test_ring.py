@@ -195,6 +195,7 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "nobody helps the ticket on": ("plain", {"int is_moved = ": "int is_moved = is_claimed && "}),
     "the parent looks before it lies down": ("plain", {LIE_DOWN + NO_NEWS + RISE: NO_NEWS + LATE + LIE_DOWN}),
     "workers look before they lie down": ("plain", {LIE_DOWN + NO_POST + RISE: NO_POST + LATE + LIE_DOWN}),
+    "mailboxes are overrun": ("plain", {"(int64_t)(needed - box->seen_head) <= 0) return": "1) return"}),
     "mail does not ring": (
         "plain",
         {"->mail, 1);\n    puf_ring_bell(ring->waiter, PUF_FOR_BLOCKS);": "->mail, 1);"},
