@@ -38,8 +38,8 @@ def test_numbers_are_read_as_features_are() -> None:
     of_features.features[:] = np.where(is_scaled, np.sign(numbers) * np.log1p(np.abs(numbers)), numbers)
     for _ in range(2):  # it converts them in place, once for each call
         batch.features[:] = numbers
-        for each in (batch, of_features):
-            each.infer()
+        batch.infer()
+        of_features.infer()
         np.testing.assert_allclose(batch.outputs, of_features.outputs, atol=1e-5)
         np.testing.assert_allclose(batch.values, of_features.values, atol=1e-5)
 
