@@ -169,7 +169,7 @@ void learn(Learner& learner, const Update& update, const long long* rows, int nu
 // Reads the numbers of rows from first to last as features: those of is_scaled on a logarithmic scale, others unchanged.
 // features may be numbers.
 void read_numbers(const unsigned char* is_scaled, int num_inputs, size_t first, size_t last,
-                         const float* numbers, float* features) {
+                  const float* numbers, float* features) {
     for (size_t row = first; row < last; ++row) {
         for (int k = 0; k < num_inputs; ++k) {
             const float number = numbers[row * num_inputs + k];
