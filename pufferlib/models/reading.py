@@ -157,10 +157,14 @@ class Features(nn.Module):
     def scaled_columns(self) -> list[bool] | None:
         """Return for each feature whether it is a number on a logarithmic scale; the others are numbers unchanged.
 
-        Returns None if there are features of other kinds.
+        Returns None if there are features of other kinds, or if a subclass computes them.
         """
         readers = [read for _, read in self.readers]
-        if self.norm is not None or any(read not in (Tensor.float, _tame) for read in readers):
+        if (
+            type(self).forward is not Features.forward
+            or self.norm is not None
+            or any(read not in (Tensor.float, _tame) for read in readers)
+        ):
             return None
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
         return [read is _tame for piece, read in zip(pieces, readers, strict=True) for _ in range(piece.shape[1])]

@@ -73,8 +73,8 @@ class FusedPolicy:
     """An actor's policy that compiled code computes and updates. After each update, torch has the same weights.
 
     It stands in for two objects of a trainer: it is called like the actor, and ``param_groups``, ``state_dict`` and
-    ``load_state_dict`` are those of an optimizer. torch computes features and distributions from the networks' inputs
-    and outputs, so observations and actions are those that the policy supports.
+    ``load_state_dict`` are those of an optimizer. torch computes features, except of observations that are one leaf of
+    numbers, so observations and actions are those that the policy supports.
 
     actor: its policy is an MLP, or a class of yours that inherits MLP's ``forward`` and whose ``actor`` and ``critic``
     are networks that ``FusedLearner`` takes. advice: the end of the message if they are not. num_threads, settings: as
@@ -169,7 +169,8 @@ class FusedPolicy:
             raise PlanError("policy_kwargs has normalize, which the compiled learner does not take; leave it out")
         if read.scaled_columns() is None:
             raise PlanError(
-                f"observations of {read.layout.space} have discrete parts, which the compiled learner does not play; "
+                f"observations of {read.layout.space} have discrete parts, or a class of yours reads them, which the "
+                "compiled learner does not play; "
                 "use ppo --learner fused, or ppo_cuda"
             )
 

@@ -23,6 +23,7 @@ from cuda_ext.learner import library
 from ocean.suite.tasks import tasks
 from pufferlib.errors import ClosedError, KernelError, PlanError
 from pufferlib.models import MLP, load_policy
+from pufferlib.models.reading import Features
 from pufferlib.population import Mixture, PolicyPool
 from pufferlib.population.games import GameEnv
 from pufferlib.training.oracles import LearnedOracle
@@ -86,7 +87,50 @@ def test_it_learns_what_torch_learns(name: str, monkeypatch: pytest.MonkeyPatch)
         assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_torch_has_the_weights_that_act_and_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+class Far(gymnasium.Env):
+    """Observes a table of large numbers in float64."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._observation(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+    def _observation(self) -> Any:
+        return self.np_random.normal(0, 100, (2, 3))
+
+
+class Halves(Features):
+    """A reader with other features than its class's."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations) / 2
+
+
+class Reader(MLP):
+    """An MLP with a reader of its own."""
+
+    def __init__(self, layout: Any, space: Any) -> None:
+        super().__init__(layout, space)
+        self.read = Halves(layout)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        pytest.param(lambda: Echo(spaces.Dict(KINDS)), {}, id="nested"),
+        pytest.param(Far, {}, id="numbers"),
+        pytest.param(Far, {"frame_stack": 2}, id="stacked numbers"),
+        pytest.param(Far, {"policy": f"{__name__}:Reader"}, id="a reader of its own"),
+    ],
+)
+def test_torch_has_the_weights_that_act_and_learn(
+    env: Callable[[], Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     num_updates, update = 0, ppo.update
 
     @torch.no_grad()
@@ -113,7 +157,7 @@ def test_torch_has_the_weights_that_act_and_learn(monkeypatch: pytest.MonkeyPatc
         return losses
 
     monkeypatch.setattr(ppo, "update", updated)
-    train(config(total_steps=300), lambda: Echo(spaces.Dict(KINDS)))
+    train(config(total_steps=300, **settings), env)
     assert num_updates > 1
 
 
