@@ -41,7 +41,7 @@ from benchmarks.revisions import version
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 
-__all__ = ["PAGE", "RESULT", "TASKS", "sections"]
+__all__ = ["PAGE", "RESULT", "TASKS", "sections", "store", "stored"]
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER / "results" / "off_policy.json"
@@ -217,7 +217,7 @@ def main() -> None:
         if options.short:
             try_out()
             return
-        results = {"runs": [], "speed": [], **(json.loads(RESULT.read_text()) if RESULT.exists() else {})}
+        results = stored()
         if options.speed:
             entries = [measure_speed(step_s, NUM_TURNS, num_steps) for step_s, num_steps in STEPS_PER_TURN.items()]
             results["speed"] = [{**entry, **facts()} for entry in entries]
@@ -272,9 +272,18 @@ def facts() -> dict[str, Any]:
 
 
 def store(results: Mapping[str, Any]) -> None:
-    """Write the results."""
+    """Write the results, with a line for the runs of one side of one task."""
+    sides: dict[str, list[dict[str, Any]]] = {}
+    for run in results["runs"]:
+        sides.setdefault(f"{run['task']} {run['side']}", []).append(run)
     with written_whole(RESULT) as part:
-        part.write_text(table_text({key: value for key, value in results.items() if value}))
+        part.write_text(table_text({key: value for key, value in {**results, "runs": sides}.items() if value}))
+
+
+def stored() -> dict[str, Any]:
+    """Return the results that ``store`` wrote; without a file, empty ones."""
+    results = {"runs": {}, "speed": [], **(json.loads(RESULT.read_text()) if RESULT.exists() else {})}
+    return {**results, "runs": [run for runs in results["runs"].values() for run in runs]}
 
 
 if __name__ == "__main__":

@@ -781,8 +781,7 @@ def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
     from benchmarks import off_policy
 
     page = off_policy.PAGE.read_text()
-    stored = json.loads(off_policy.RESULT.read_text()) if off_policy.RESULT.exists() else {"runs": []}
-    texts = off_policy.sections(stored)
+    texts = off_policy.sections(off_policy.stored())
     assert report.fill(page, texts) == page, "python -m benchmarks.off_policy --page writes it"
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
@@ -873,6 +872,18 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
         ["3.12 (3.12 – 3.12) times as fast", "≥ 3", "yes", "11 next to 10"],
     ]  # fmt: skip
     assert sections({})["learner_speed"] == "Not measured yet."
+
+
+def test_off_policy_runs_of_one_side_share_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import off_policy
+
+    monkeypatch.setattr(off_policy, "RESULT", tmp_path / "off_policy.json")
+    assert off_policy.stored() == {"runs": [], "speed": []}
+    runs = [{"task": "pendulum-sac", "side": side, "seed": seed} for side in ("ours", "sb3") for seed in (1, 2, 3)]
+    results = {"runs": runs, "speed": [{"step_s": 0.0, "ours": [1.0], "sb3": [2.0]}]}
+    off_policy.store(results)
+    assert off_policy.stored() == results
+    assert len(off_policy.RESULT.read_text().splitlines()) == 7  # 2 of runs, 1 of speeds, 4 of brackets
 
 
 def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
