@@ -1,4 +1,4 @@
-"""Results as JSON with one line per item: files of figures as they come, and files of tables.
+"""Results as JSON with one line per item or group of items: files of figures as they come, and files of tables.
 
 A line of figures is complete even if the program is killed.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append", "lines_of", "table_text"]
+__all__ = ["append", "grouped", "lines_of", "table_text", "ungrouped"]
 
 
 def append(path: Path | None, **figure: Any) -> None:
@@ -47,6 +47,19 @@ def table_text(result: Mapping[str, Any]) -> str:
         lines = ",\n".join(f" {item}" for item in items)
         parts.append(f"{json.dumps(key)}: {ends[0]}\n{lines}\n{ends[1]}")
     return "{" + ",\n".join(parts) + "}\n"
+
+
+def grouped(items: Iterable[dict[str, Any]], name_of: Callable[[dict[str, Any]], str]) -> dict[str, list[Any]]:
+    """Return a table of a list's items with a line for all that have the same name."""
+    groups: dict[str, list[Any]] = {}
+    for item in items:
+        groups.setdefault(name_of(item), []).append(item)
+    return groups
+
+
+def ungrouped(groups: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Return the items of a table that ``grouped`` returned."""
+    return [item for items in groups.values() for item in items]
 
 
 def _is_table(value: object) -> bool:

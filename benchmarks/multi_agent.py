@@ -37,7 +37,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.lines import table_text
+from benchmarks.lines import grouped, table_text, ungrouped
 from benchmarks.multi_agent_tables import PAGE, sections
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
@@ -48,7 +48,7 @@ from pufferlib.training.settings import family_settings
 from pufferlib.tuning.bench import machine
 from pufferlib.util.files import written_whole
 
-__all__ = ["RESULT", "TASKS", "Task", "cross_play", "measure", "settings_of"]
+__all__ = ["RESULT", "TASKS", "Task", "cross_play", "measure", "settings_of", "store", "stored"]
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER / "results" / "multi_agent.json"
@@ -56,6 +56,7 @@ EPISODES = 1_000
 SEEDS = (1, 2, 3)
 BENCHMARL = "benchmarl"
 KEYS = {"runs": ("task", "algorithm", "seed"), "pairings": ("task", "first", "second")}  # of the results' entries
+LINES = {"runs": "{task} {algorithm}", "pairings": "{task} {first[0]}"}  # what the entries of a line have in common
 
 
 @dataclass(frozen=True)
@@ -320,15 +321,22 @@ def facts() -> dict[str, Any]:
 
 
 def store(results: Mapping[str, Any]) -> None:
-    """Write the results, in the order of the tasks."""
+    """Write the results, in the order of the tasks, as LINES says."""
     order = list(TASKS)
     tables = {
-        key: sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item)))
+        key: grouped(
+            sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item))), LINES[key].format_map
+        )
         for key, items in results.items()
-        if items
     }
     with written_whole(RESULT) as part:
         part.write_text(table_text(tables))
+
+
+def stored() -> dict[str, Any]:
+    """Return the results that ``store`` wrote; without a file, empty ones."""
+    tables = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    return {key: ungrouped(tables.get(key, {})) for key in KEYS}
 
 
 def main() -> None:
@@ -342,7 +350,7 @@ def main() -> None:
     if options.short:
         try_out(options.only)
         return
-    results = {"runs": [], "pairings": [], **(json.loads(RESULT.read_text()) if RESULT.exists() else {})}
+    results = stored()
     if not options.page:
         run_missing(results, options.only, options.seeds, options.jobs)
     texts = sections(results)

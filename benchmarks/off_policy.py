@@ -4,10 +4,10 @@
 
 Both sides train with the same settings (TASKS), one update for each step after ``learning_starts``, one after another,
 on one thread. Then each policy plays EPISODES fresh episodes without noise. ``met``: our mean over seeds is not below
-the lower end of the 95 % interval of theirs, by Student's t. They differ in this: observations beyond -1 to 1 are on a
-logarithmic scale on our side, and SB3 halves the critics' loss, which Adam undoes. Tasks of packages that are not
-installed are left out. Runs that the results hold already, with the same settings, are skipped, so a stopped run can
-continue: all take about four hours on an idle core.
+the lower end of the 95 % interval of theirs, by Student's t. They differ in this: numbers without bounds, or
+with bounds beyond -10 to 10, are on a logarithmic scale on our side, and SB3 halves the critics' loss, which Adam
+undoes. Tasks of packages that are not installed are left out. Runs that the results hold already, with the same
+settings, are skipped, so a stopped run can continue: all take about four hours on an idle core.
 
 --speed compares the steps per second of SAC at one update a step, in turns: with environments whose steps cost nothing,
 and with steps of 10 ms, during which a pool learns. --short tries both with few steps, and stores nothing. Writes
@@ -34,7 +34,7 @@ from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.lines import table_text
+from benchmarks.lines import grouped, table_text, ungrouped
 from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import MeanInterval, MedianRange, ratios
 from benchmarks.revisions import version
@@ -273,9 +273,7 @@ def facts() -> dict[str, Any]:
 
 def store(results: Mapping[str, Any]) -> None:
     """Write the results, with a line for the runs of one side of one task."""
-    sides: dict[str, list[dict[str, Any]]] = {}
-    for run in results["runs"]:
-        sides.setdefault(f"{run['task']} {run['side']}", []).append(run)
+    sides = grouped(results["runs"], "{task} {side}".format_map)
     with written_whole(RESULT) as part:
         part.write_text(table_text({key: value for key, value in {**results, "runs": sides}.items() if value}))
 
@@ -283,7 +281,7 @@ def store(results: Mapping[str, Any]) -> None:
 def stored() -> dict[str, Any]:
     """Return the results that ``store`` wrote; without a file, empty ones."""
     results = {"runs": {}, "speed": [], **(json.loads(RESULT.read_text()) if RESULT.exists() else {})}
-    return {**results, "runs": [run for runs in results["runs"].values() for run in runs]}
+    return {**results, "runs": ungrouped(results["runs"])}
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from pufferlib.layout import Layout
 from pufferlib.models import FrameStack, Memory, Origin, State
 from pufferlib.models.agent_networks import AgentNetwork, RecurrentAgentNetwork
 from pufferlib.models.mixers import QMixer, TeamState, ValueSum
+from pufferlib.models.running_norm import RunningNorm
 from pufferlib.training import (
     SCHEDULES,
     Result,
@@ -80,6 +81,8 @@ class Config(RunConfig):
     """joint steps in a sequence, which begins with the memory that the agents had then"""
     team_reward: str = "mean"
     """the team's reward from its agents' rewards, for qmix and vdn: mean or sum"""
+    standardize_rewards: bool = False
+    """learn from rewards less their running mean, in standard deviations, so that a step without reward has a cost"""
     embed_size: int = 32
     """size of QMIX's mixing layer"""
     hypernet_size: int = 64
@@ -211,6 +214,10 @@ class Learner:
         self.target = copy.deepcopy(self.networks).requires_grad_(False)
         self.weights, self.target_weights = as_one(self.networks), as_one(self.target)
         self.optimizer = Adam([self.weights], config.learning_rate, fused=True)
+        self.reward_norm: RunningNorm | None = None
+        if config.standardize_rewards:
+            self.reward_norm = RunningNorm(torch.ones(1, dtype=torch.bool)).to(config.device)
+            self.reward_norm.observing = True
         self.generator = torch.Generator().manual_seed(config.seed)
         self.reward_processing = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.replay = TeamReplay(
@@ -229,6 +236,7 @@ class Learner:
             "weights": self.networks.state_dict(),
             "target": self.target.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "reward_norm": None if self.reward_norm is None else self.reward_norm.state_dict(),
             "generator": self.generator.get_state(),
             "replay": self.replay.state() if self.keeps_buffer else None,
             "num_steps": self.num_steps,
@@ -240,6 +248,8 @@ class Learner:
         self.networks.load_state_dict(state["weights"])
         self.target.load_state_dict(state["target"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.reward_norm is not None:
+            self.reward_norm.load_state_dict(state["reward_norm"])
         self.generator.set_state(state["generator"])
         if state["replay"] is not None:
             self.replay.restore(state["replay"])
@@ -247,13 +257,20 @@ class Learner:
 
 
 def td_loss(
-    networks: Networks, target: Networks, sampled: Sequences, mask: Tensor | None, gamma: float, team_reward: str
+    networks: Networks,
+    target: Networks,
+    sampled: Sequences,
+    mask: Tensor | None,
+    gamma: float,
+    team_reward: str,
+    reward_norm: RunningNorm | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return (the mean squared error of the valid values, these values' mean).
 
     The target is the reward and, of the agents that are still alive, the target networks' value of the actions that the
     trained network prefers. mask: bool (steps + 1, sequences, agents, num_actions), the allowed actions; None allows
-    all. team_reward: as in ``Config``; without a mixer agents have their own rewards. Source: arXiv:1803.11485, eq. 6.
+    all. team_reward: as in ``Config``; without a mixer agents have their own rewards. reward_norm: standardizes valid
+    rewards. Source: arXiv:1803.11485, eq. 6.
     """
     observations, acted, alive, rewards = sampled.observations, sampled.acted, sampled.alive, sampled.rewards
     q_values = networks.q_values(sampled)
@@ -265,6 +282,8 @@ def td_loss(
     is_valid, continues = acted, alive
     if networks.mixer is not None:
         is_valid, continues = (agents.any(-1, keepdim=True) for agents in (acted, alive))
+    if reward_norm is not None:
+        rewards = rewards.masked_scatter(is_valid, reward_norm(rewards[is_valid].unsqueeze(1)))
     with torch.no_grad():
         best = allowed(q_values[1:], None if mask is None else mask[1:]).argmax(-1, keepdim=True)
         next_val = target.mixed(target.q_values(sampled)[1:].gather(-1, best).squeeze(-1), observations[1:], alive)
@@ -285,7 +304,9 @@ def update(learner: Learner, config: Config) -> Tensor:
     sampled = learner.replay.sample(config.minibatch_size, learner.generator).to(config.device)
     mask = learner.actor.mask(sampled.observations.flatten(0, 2))
     mask = None if mask is None else mask.unflatten(0, sampled.starts.shape)
-    loss, mean = td_loss(learner.networks, learner.target, sampled, mask, config.gamma, config.team_reward)
+    loss, mean = td_loss(
+        learner.networks, learner.target, sampled, mask, config.gamma, config.team_reward, learner.reward_norm
+    )
     gradient = cast(Tensor, learner.weights.grad)
     gradient.zero_()
     loss.backward()

@@ -33,10 +33,22 @@ def runs_of(task: str, algorithm: str, *returns: float) -> list[dict[str, Any]]:
 
 def test_the_page_says_what_the_results_say() -> None:
     page = PAGE.read_text()
-    stored = json.loads(multi_agent.RESULT.read_text()) if multi_agent.RESULT.exists() else {}
-    texts = sections({"runs": [], "pairings": [], **stored})
+    texts = sections(multi_agent.stored())
     assert fill(page, texts) == page, "python -m benchmarks.multi_agent --page writes it"
     assert all(f"<!-- begin {name} -->" in page for name in texts)
+
+
+def test_runs_of_one_algorithm_share_a_line_and_so_do_pairings_of_one_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multi_agent, "RESULT", tmp_path / "multi_agent.json")
+    assert multi_agent.stored() == {"runs": [], "pairings": []}
+    runs = runs_of("spread", "ddpg", -60, -61) + runs_of("spread", "maddpg", -50, -51) + runs_of("tag", "ddpg", 1, 2)
+    sides = [(["ddpg", 1], ["maddpg", 1]), (["ddpg", 2], ["maddpg", 2]), (["maddpg", 1], ["ddpg", 1])]
+    pairings = [{"first": list(first), "second": list(second), "task": "tag"} for first, second in sides]
+    multi_agent.store({"runs": runs[::-1], "pairings": pairings[::-1]})
+    assert multi_agent.stored() == {"runs": runs, "pairings": pairings}  # in the order of the tasks
+    assert len(multi_agent.RESULT.read_text().splitlines()) == 9  # 3 of runs, 2 of pairings, 4 of brackets
 
 
 def test_tables_judge_means_by_bars_and_by_the_others_intervals() -> None:

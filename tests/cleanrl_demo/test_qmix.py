@@ -158,6 +158,28 @@ def test_a_recurrent_network_learns_with_the_memory_that_it_played_with():
     assert torch.equal(networks.q_values(sampled), expected.view(5, 3, 2, 3))
 
 
+def test_rewards_are_standardized_by_those_of_valid_steps_so_far():
+    """And checkpoints have the statistics."""
+    config = qmix.Config(**QUICK, mixer="vdn", team_reward="sum", standardize_rewards=True)
+    learner, paid = learner_of(config), np.zeros(0)
+    for seed in range(3):
+        sampled = learner.replay.sample(64, torch.Generator().manual_seed(seed))
+        is_valid = sampled.acted.any(-1)
+        sampled.acted[0, :8] = is_valid[0, :8] = False
+        sampled.rewards[0, :8] = 100.0  # which does not count
+        mean_square, _ = qmix.td_loss(learner.networks, learner.target, sampled, None, 0.9, "sum", learner.reward_norm)
+        team_rewards = sampled.rewards.sum(-1)
+        paid = np.concatenate([paid, team_rewards[is_valid].numpy()])
+        rewards = ((team_rewards - paid.mean()) / paid.std()).clamp(-10, 10)
+        by_hand = sampled._replace(rewards=torch.stack([rewards, torch.zeros_like(rewards)], -1))
+        expected, _ = qmix.td_loss(learner.networks, learner.target, by_hand, None, 0.9, "sum")
+        assert float(mean_square.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)
+    assert paid.std() > 0.1 and learner.reward_norm.count == len(paid)
+    other = learner_of(config)
+    other.restore(copy.deepcopy(learner.state()))
+    assert other.reward_norm.state_dict() == learner.reward_norm.state_dict()
+
+
 def learner_of(config: qmix.Config, env: Any = "ocean/multiagent") -> qmix.Learner:
     """Return a learner whose buffer has some steps of random play, and whose target networks are others."""
     with pufferlib.make(env, num_envs=4, as_torch=True) as vec:

@@ -36,8 +36,11 @@ from pufferlib.models import (
     running_norm,
     save_policy,
 )
+from pufferlib.models.critics import ReLUNetwork
 from pufferlib.models.files import require_trust
+from pufferlib.models.mixers import TeamState
 from pufferlib.models.reading import Features, images_of
+from pufferlib.models.team_critics import own_features
 
 pytestmark = pytest.mark.beside
 
@@ -165,6 +168,15 @@ def test_features_of_nested_observations() -> None:
     absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
     for row, expected in zip(read(rows).tolist(), (present, absent), strict=True):
         assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
+
+
+def test_networks_that_learn_off_policy_read_numbers_within_10_unchanged() -> None:
+    space = spaces.Dict(far=spaces.Box(-11, 11, (1,), np.float32), near=spaces.Box(-9, 9, (1,), np.float32))
+    layout = observation_layout(space)
+    row = torch.tensor([[1 - math.e, -8.0]])
+    readers = [ReLUNetwork(layout, 1).read, TeamState(layout, 1).read, own_features(layout)]
+    assert [read(row).tolist() for read in readers] == [[[pytest.approx(-1), -8.0]]] * 3
+    assert MLP(layout, spaces.Discrete(2), 4).read(row).tolist() == [[pytest.approx(-1), pytest.approx(-math.log(9))]]
 
 
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84)])
