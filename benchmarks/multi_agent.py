@@ -110,8 +110,9 @@ TASKS = {
         2,
         2 * MILLION,
         _mixers(
-            num_envs=16, buffer_size=400_000, learning_starts=20_000, steps_per_update=32, team_reward="sum",
-            exploration_fraction=0.1, policy_kwargs={"hidden_size": 128},
+            num_envs=16, buffer_size=400_000, learning_starts=20_000, steps_per_update=32, minibatch_size=256,
+            team_reward="sum", standardize_rewards=True, schedule="linear", exploration_fraction=0.1,
+            policy_kwargs={"hidden_size": 128},
         ),
         {"agents": True},
     ),
