@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.networks import vision
-from pufferlib.models.reading import OFF_POLICY_BOUND, Features, Frames, Images, has_images, images_of, paths_of
+from pufferlib.models.reading import WIDE_BOUND, Features, Frames, Images, has_images, images_of, paths_of
 
 __all__ = ["Critics", "ReLUNetwork", "num_continuous_actions"]
 
@@ -48,10 +48,10 @@ class ReLUNetwork(nn.Module):
                     f'observations with images and a part "{without}" that the network must not read are not '
                     f"supported; leave the images or the part out of {observation_layout.space}"
                 )
-            self.read = images = images_of(observation_layout)
+            self.read = images = images_of(observation_layout, bound=WIDE_BOUND)
             self.encoder, size = vision(observation_layout, images, (32, 64, 64))
         else:
-            self.read = features = Features(observation_layout, without=unread, bound=OFF_POLICY_BOUND)
+            self.read = features = Features(observation_layout, without=unread, bound=WIDE_BOUND)
             size = features.size
         sizes = [size + num_numbers, *hidden_sizes]
         layers: list[nn.Module] = []

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pufferlib.emulation.extra_leaves import STATE
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
-from pufferlib.models.reading import OFF_POLICY_BOUND, Features, has_images, paths_of
+from pufferlib.models.reading import WIDE_BOUND, Features, has_images, paths_of
 
 __all__ = ["QMixer", "TeamState", "ValueSum"]
 
@@ -32,7 +32,7 @@ class TeamState(nn.Module):
         state = paths_of(observation_layout, STATE)
         self.is_leaf = bool(state)
         others = [leaf.path for leaf in observation_layout.leaves if leaf.path not in state]
-        self.read = Features(observation_layout, without=others if state else (), bound=OFF_POLICY_BOUND)
+        self.read = Features(observation_layout, without=others if state else (), bound=WIDE_BOUND)
         self.size = self.read.size * (1 if self.is_leaf else num_agents)
 
     def forward(self, observations: Tensor, present: Tensor) -> Tensor:

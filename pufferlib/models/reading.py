@@ -20,12 +20,12 @@ from pufferlib.layout.leaves import Path
 from pufferlib.models.distributions import num_options
 from pufferlib.models.running_norm import RunningNorm
 
-__all__ = ["OFF_POLICY_BOUND", "SMALLEST_IMAGE", "Features", "Frames", "Images", "has_images", "images_of", "paths_of"]
+__all__ = ["SMALLEST_IMAGE", "WIDE_BOUND", "Features", "Frames", "Images", "has_images", "images_of", "paths_of"]
 
 SMALLEST_IMAGE = 36  # pixels, the least height and width for the convolutions
-# Networks that learn off policy read Boxes within this bound unchanged: with Pendulum's velocity, from -8 to 8, on a
-# logarithmic scale TD3 ended two of eight runs below -190. Others keep a bound of 1: stored policies learnt with it.
-OFF_POLICY_BOUND = 10.0
+# The networks of sac, td3, qmix and maddpg read Boxes within this bound unchanged: with Pendulum's velocity, which is
+# within 8, on a logarithmic scale, TD3 ended two of eight runs below -190. Others keep the bound of stored policies, 1.
+WIDE_BOUND = 10.0
 
 
 def has_images(layout: Layout) -> bool:
@@ -33,10 +33,10 @@ def has_images(layout: Layout) -> bool:
     return next(_images(layout), None) is not None
 
 
-def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
+def images_of(layout: Layout, normalize: bool = False, bound: float = 1.0) -> Frames | Images:
     """Return a reader of images: ``Frames`` if a row is one image, else ``Images``.
 
-    normalize: as for ``Features``, for the numbers that are not images. Raises SpaceError if there are no images.
+    normalize, bound: as for ``Features``, for numbers that are not images. Raises SpaceError if there are no images.
     """
     images = list(_images(layout))
     if not images:
@@ -44,7 +44,7 @@ def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
             f"{layout.space} holds no images, uint8 with channels last, first or left out, and at least "
             f'{SMALLEST_IMAGE} pixels high and wide; use the policy "mlp"'
         )
-    return images[0][1] if layout.is_leaf else Images(layout, normalize)
+    return images[0][1] if layout.is_leaf else Images(layout, normalize, bound)
 
 
 def paths_of(layout: Layout, name: str) -> list[Path]:
@@ -92,11 +92,11 @@ class Frames:
 class Images(nn.Module):
     """A reader that converts a layout's image leaves to float32 images, and its other leaves to numbers.
 
-    Images of the same height and width are joined into one with more channels, like a stack of frames. normalize: as
-    for ``Features``, for the numbers. shapes: the shapes of the joined images, each (channels, height, width).
+    Images of the same height and width are joined into one with more channels, like a stack of frames. normalize,
+    bound: as for ``Features``, for the numbers. shapes: those of the joined images, each (channels, height, width).
     """
 
-    def __init__(self, layout: Layout, normalize: bool = False) -> None:
+    def __init__(self, layout: Layout, normalize: bool = False, bound: float = 1.0) -> None:
         super().__init__()
         self.layout = layout
         by_size: dict[tuple[int, ...], list[tuple[Path, Frames]]] = defaultdict(list)
@@ -105,7 +105,7 @@ class Images(nn.Module):
         self.groups = list(by_size.values())
         self.shapes = [(sum(frames.shape[0] for _, frames in group), *group[0][1].shape[1:]) for group in self.groups]
         images = [path for group in self.groups for path, _ in group]
-        self.features = Features(layout, normalize, images) if len(images) < len(layout.leaves) else None
+        self.features = Features(layout, normalize, images, bound) if len(images) < len(layout.leaves) else None
 
     def forward(self, observations: Tensor) -> list[Tensor]:
         """Return a tensor of images for each size and, if the layout has other leaves, a tensor of numbers.

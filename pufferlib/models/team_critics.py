@@ -12,7 +12,7 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.agent_networks import AgentLayers
 from pufferlib.models.mixers import TeamState
-from pufferlib.models.reading import OFF_POLICY_BOUND, Features, has_images, paths_of
+from pufferlib.models.reading import WIDE_BOUND, Features, has_images, paths_of
 
 __all__ = ["AttentionCritic", "CentralCritic", "OwnCritic", "own_features"]
 
@@ -21,7 +21,7 @@ def own_features(layout: Layout) -> Features:
     """Return a reader of an agent's observation, without the leaf "state". Raises SpaceError for images."""
     if has_images(layout):
         raise SpaceError(f"these networks read numbers, and {layout.space} has images; use ppo, or qmix --mixer vdn")
-    return Features(layout, without=paths_of(layout, STATE), bound=OFF_POLICY_BOUND)
+    return Features(layout, without=paths_of(layout, STATE), bound=WIDE_BOUND)
 
 
 class OwnCritic(nn.Module):
