@@ -3,11 +3,11 @@
     python -m benchmarks.multi_agent [--only two-step …] [--seeds 1 2 3] [--jobs 2] [--short] [--page]
 
 QMIX, VDN and IQL play the two-step game of QMIX's paper and level-based foraging; MADDPG and independent DDPG the seven
-MPE scenarios that MALib names; MAPPO, and PPO without the state, simple_spread. In scenarios with two sides, each side
-that MADDPG has trained also plays against the other side that DDPG has trained, and the other way round, in all pairs
-of seeds. BenchMARL's own MADDPG, with its own settings, plays spread and speaker-listener with continuous actions in a
-virtual environment of its own. A step is one of an environment. After training, a policy plays EPISODES fresh episodes
-with its best actions; returns are sums over agents.
+MPE scenarios that MALib names; MADDPG with the critic of MAAC, MAPPO, and PPO without the state, simple_spread. In
+scenarios with two sides, each side that MADDPG has trained also plays against the other side that DDPG has trained, and
+the other way round, in all pairs of seeds. BenchMARL's own MADDPG, with its own settings, plays spread and
+speaker-listener with continuous actions in a virtual environment of its own. A step is one of an environment. After
+training, a policy plays EPISODES fresh episodes with its best actions; returns are sums over agents.
 
 Runs go side by side (``--jobs``), each on one thread. Those that the results hold already, with the same settings, are
 skipped, and a run that was stopped goes on from its newest file, so the program can be stopped and started again
@@ -97,7 +97,9 @@ TASKS = {
         seeds=(1, 2, 3, 4, 5),
     ),
     "simple": Task("mpe/simple_v3", 1, MILLION, CRITICS),
-    "spread": Task("mpe/simple_spread_v3", 3, MILLION, CRITICS),
+    "spread": Task(
+        "mpe/simple_spread_v3", 3, MILLION, {**CRITICS, "attention": ("maddpg", {"critic": "attention"})}
+    ),
     "speaker-listener": Task("mpe/simple_speaker_listener_v4", 2, MILLION, CRITICS),
     "adversary": Task("mpe/simple_adversary_v3", 3, MILLION, CRITICS, num_opponents=1),
     "push": Task("mpe/simple_push_v3", 2, MILLION, CRITICS, num_opponents=1),

@@ -15,6 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "multi_agent.md"
 NOT_YET = "Not measured yet."
 NAMES = {
     "maddpg": "MADDPG",
+    "attention": "MADDPG with MAAC's critic",
     "ddpg": "DDPG for each agent",
     "benchmarl": "BenchMARL's MADDPG",
     "mappo": "MAPPO",
@@ -29,13 +30,13 @@ TEAMS: dict[str, tuple[float, dict[str, tuple[float | None, float | None]]]] = {
     "two-step": (AGENTS_PAID, {"qmix": (8, None), "vdn": (None, 7), "iql": (None, None)}),
     "foraging": (1, {"qmix": (0.9, None), "vdn": (0.9, None), "iql": (None, None)}),
 }
-ABOVE = {  # by task: the algorithm whose mean should not be below the interval of the other's
-    **dict.fromkeys(("simple", "spread", "speaker-listener", "adversary", "push", "tag", "crypto"), ("maddpg", "ddpg")),
-    "spread-continuous": ("maddpg", "benchmarl"),
-    "speaker-listener-continuous": ("maddpg", "benchmarl"),
-    "spread-ppo": ("mappo", "ppo"),
-}
-ONE_SIDE = ("simple", "spread", "speaker-listener", "spread-continuous", "speaker-listener-continuous", "spread-ppo")
+# Of tasks with one side: the algorithm whose mean should not be below the interval of the other's, and the other.
+PAIRS = (
+    *((task, "maddpg", "ddpg") for task in ("simple", "spread", "speaker-listener")),
+    ("spread", "attention", "ddpg"),
+    *((task, "maddpg", "benchmarl") for task in ("spread-continuous", "speaker-listener-continuous")),
+    ("spread-ppo", "mappo", "ppo"),
+)
 SIDES = {  # of scenarios with two sides, in the order of the agents
     "adversary": ("adversary", "agents"),
     "push": ("adversary", "agent"),
@@ -74,8 +75,7 @@ def _teams(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _pairs(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = []
-    for task in ONE_SIDE:
-        names = ABOVE[task]
+    for task, *names in PAIRS:
         ours, others = (_returns(runs, task, name) for name in names)
         if min(len(ours), len(others)) < 2:
             continue

@@ -73,10 +73,10 @@ def test_tables_judge_means_by_bars_and_by_the_others_intervals() -> None:
         "| tag | adversaries | 8.00 (8.00 – 8.00) | 2.00 (2.00 – 2.00) | 2 | above |",
         "| tag | prey | -1.00 (-1.00 – -1.00) | -3.00 (-3.00 – -3.00) | 2 | above |",
     ]
-    tasks = {*multi_agent_tables.TEAMS, *multi_agent_tables.ONE_SIDE, *multi_agent_tables.SIDES}
-    assert tasks == set(TASKS)
-    for task, names in multi_agent_tables.ABOVE.items():
-        assert set(names) == set(TASKS[task].trainers)
+    compared = {(task, name) for task, (_, bars) in multi_agent_tables.TEAMS.items() for name in bars}
+    compared |= {(task, name) for task, *names in multi_agent_tables.PAIRS for name in names}
+    compared |= {(task, name) for task in multi_agent_tables.SIDES for name in ("maddpg", "ddpg")}
+    assert compared == {(name, algorithm) for name, task in TASKS.items() for algorithm in task.trainers}
     assert set(multi_agent_tables.SIDES) == {name for name, task in TASKS.items() if task.num_opponents}
 
 

@@ -177,10 +177,10 @@ def test_networks_of_sac_td3_qmix_and_maddpg_read_numbers_within_10_unchanged() 
     readers = [ReLUNetwork(layout, 1).read, TeamState(layout, 1).read, own_features(layout)]
     assert [read(row).tolist() for read in readers] == [[[pytest.approx(-1), -8.0]]] * 3
     assert MLP(layout, spaces.Discrete(2), 4).read(row).tolist() == [[pytest.approx(-1), pytest.approx(-math.log(9))]]
-    beside = observation_layout(SIGHTS["beside numbers"])
-    row = torch.from_numpy(beside.flatten({"screen": np.zeros((40, 44, 3), np.uint8), "health": np.float32([8, -8])}))
-    numbers: Any = ReLUNetwork(beside, 1).read(row.unsqueeze(0))
-    assert numbers[1].tolist() == [[8, -8]]
+    layout = observation_layout(SIGHTS["beside numbers"])
+    row = torch.from_numpy(layout.flatten({"screen": np.zeros((40, 44, 3), np.uint8), "health": np.float32([8, -8])}))
+    parts: Any = ReLUNetwork(layout, 1).read(row.unsqueeze(0))
+    assert parts[1].tolist() == [[8, -8]]
 
 
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84)])
