@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pufferlib.emulation.extra_leaves import STATE
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
-from pufferlib.models.reading import WIDE_BOUND, Features, has_images, paths_of
+from pufferlib.models.reading import Features, has_images, paths_of
 
 __all__ = ["QMixer", "TeamState", "ValueSum"]
 
@@ -17,8 +17,9 @@ class TeamState(nn.Module):
     """A reader that converts the observations of an environment's agents to its state, (…, size) float32.
 
     The state is the leaf "state" that ``wrap(state=True)`` puts into every agent's observation, or without this leaf
-    the observations of all agents, one after another. Numbers are read as by ``Features``. Raises SpaceError for
-    images.
+    the observations of all agents, one after another. Numbers are read as by ``Features``: QMIX multiplies what layers
+    compute from them, and on foraging, with coordinates of up to 7 unchanged, its values grew beyond what can be
+    reached. Raises SpaceError for images.
     """
 
     def __init__(self, observation_layout: Layout, num_agents: int) -> None:
@@ -32,7 +33,7 @@ class TeamState(nn.Module):
         state = paths_of(observation_layout, STATE)
         self.is_leaf = bool(state)
         others = [leaf.path for leaf in observation_layout.leaves if leaf.path not in state]
-        self.read = Features(observation_layout, without=others if state else (), bound=WIDE_BOUND)
+        self.read = Features(observation_layout, without=others if state else ())
         self.size = self.read.size * (1 if self.is_leaf else num_agents)
 
     def forward(self, observations: Tensor, present: Tensor) -> Tensor:

@@ -23,8 +23,8 @@ from pufferlib.models.running_norm import RunningNorm
 __all__ = ["SMALLEST_IMAGE", "WIDE_BOUND", "Features", "Frames", "Images", "has_images", "images_of", "paths_of"]
 
 SMALLEST_IMAGE = 36  # pixels, the least height and width for the convolutions
-# The networks of sac, td3, qmix and maddpg read Boxes within this bound unchanged: with Pendulum's velocity, which is
-# within 8, on a logarithmic scale, TD3 ended two of eight runs below -190. Others keep the bound of stored policies, 1.
+# SAC, TD3, and the agents of QMIX and MADDPG read Boxes within this bound unchanged: with Pendulum's velocity, which is
+# within 8, on a logarithmic scale, TD3 ended two of eight runs below -190. Stored policies keep the others at 1.
 WIDE_BOUND = 10.0
 
 

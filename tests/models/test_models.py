@@ -170,13 +170,14 @@ def test_features_of_nested_observations() -> None:
         assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
 
 
-def test_networks_of_sac_td3_qmix_and_maddpg_read_numbers_within_10_unchanged() -> None:
+def test_sac_td3_and_the_agents_of_qmix_and_maddpg_read_numbers_within_10_unchanged() -> None:
     space = spaces.Dict(far=spaces.Box(-11, 11, (1,), np.float32), near=spaces.Box(-9, 9, (1,), np.float32))
     layout = observation_layout(space)
     row = torch.tensor([[1 - math.e, -8.0]])
-    readers = [ReLUNetwork(layout, 1).read, TeamState(layout, 1).read, own_features(layout)]
-    assert [read(row).tolist() for read in readers] == [[[pytest.approx(-1), -8.0]]] * 3
-    assert MLP(layout, spaces.Discrete(2), 4).read(row).tolist() == [[pytest.approx(-1), pytest.approx(-math.log(9))]]
+    for read in (ReLUNetwork(layout, 1).read, own_features(layout)):
+        assert read(row).tolist() == [[pytest.approx(-1), -8.0]]
+    for read in (MLP(layout, spaces.Discrete(2), 4).read, TeamState(layout, 1).read):
+        assert read(row).tolist() == [[pytest.approx(-1), pytest.approx(-math.log(9))]]
     layout = observation_layout(SIGHTS["beside numbers"])
     row = torch.from_numpy(layout.flatten({"screen": np.zeros((40, 44, 3), np.uint8), "health": np.float32([8, -8])}))
     parts: Any = ReLUNetwork(layout, 1).read(row.unsqueeze(0))
