@@ -111,11 +111,7 @@ TASKS = {
         "Foraging-8x8-2p-2f-coop-v3",
         2,
         2 * MILLION,
-        _mixers(
-            num_envs=16, buffer_size=400_000, learning_starts=20_000, steps_per_update=32, minibatch_size=256,
-            team_reward="sum", standardize_rewards=True, schedule="linear", exploration_fraction=0.1,
-            policy_kwargs={"hidden_size": 128},
-        ),
+        _mixers(),  # with the family's settings
         {"agents": True},
     ),
     "spread-ppo": Task(
@@ -141,10 +137,8 @@ def settings_of(name: str, algorithm: str) -> dict[str, Any]:
     if trainer == "maddpg":  # as its authors: an update in 100 steps of the environment, after 1,024 episodes of 25
         common |= {"steps_per_update": 100 * task.num_agents, "learning_starts": 25_600 * task.num_agents}
         common |= {"buffer_size": MILLION * task.num_agents}
-    if trainer == "ppo":
-        kind = import_module("cleanrl_demo.ppo").Config
-        common = {**family_settings(task.env, kind)[1], **common}
-    return {**common, **settings}
+    of_family = family_settings(task.env, import_module(f"cleanrl_demo.{trainer}").Config)[1]
+    return {**of_family, **common, **settings}
 
 
 def measure(name: str, algorithm: str, seed: int, folder: str | Path, short: bool = False) -> dict[str, Any]:
