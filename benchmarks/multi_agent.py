@@ -10,10 +10,10 @@ speaker-listener with continuous actions in a virtual environment of its own. A 
 training, a policy plays EPISODES fresh episodes with its best actions; returns are sums over agents.
 
 Runs go side by side (``--jobs``), each on one thread. Those that the results hold already, with the same settings, are
-skipped, and a run that was stopped goes on from its newest file, so the program can be stopped and started again
-(BenchMARL's runs begin again). All take about 40 hours of one core, most of it BenchMARL's. --short tries everything
-but BenchMARL with few steps, and stores nothing. Writes benchmarks/results/multi_agent.json after each run, then the
-tables of docs/multi_agent.md; --page writes only these.
+skipped, and a run that was stopped goes on from its newest file, so the program can be stopped and started again. All
+take about 40 hours of one core, most of it BenchMARL's. --short tries everything but BenchMARL with few steps, and
+stores nothing. Writes benchmarks/results/multi_agent.json after each run, then the tables of docs/multi_agent.md;
+--page writes only these.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def measure(name: str, algorithm: str, seed: int, folder: str | Path, short: boo
         task, began = TASKS[name], time.perf_counter()
         trainer_name = task.trainers[algorithm][0]
         if trainer_name is None:
-            outcome = train_benchmarl(task, seed)
+            outcome = train_benchmarl(task, seed, Path(folder) / f"{name}-{algorithm}-{seed}")
             return {"task": name, "algorithm": algorithm, "seed": seed, **outcome, "settings": {"steps": task.steps}}
         settings, trainer = settings_of(name, algorithm), import_module(f"cleanrl_demo.{trainer_name}")
         if short:
@@ -180,17 +180,21 @@ def trained(trainer: Any, config: Any) -> Any:
     return trainer.train(config)
 
 
-def train_benchmarl(task: Task, seed: int) -> dict[str, Any]:
-    """Train BenchMARL's MADDPG in its virtual environment, and return its outcome. Raises NotInstalled."""
+def train_benchmarl(task: Task, seed: int, runs: Path) -> dict[str, Any]:
+    """Train BenchMARL's MADDPG in its virtual environment, and return its outcome. Raises NotInstalled.
+
+    runs: the folder of its checkpoints, from which a run that was stopped goes on.
+    """
     module = task.env.partition("/")[2]
     arguments = {"module": module, "env_kwargs": dict(task.env_kwargs), "steps": task.steps, "seed": seed}
-    arguments |= {"episodes": EPISODES, "changes": {}}
+    arguments |= {"episodes": EPISODES, "changes": {}, "folder": str(runs)}
     program = FOLDER / "trainers" / "benchmarl_maddpg.py"
-    with TemporaryDirectory() as folder:
-        command = [python_of(BENCHMARL), program, json.dumps(arguments)]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    python = python_of(BENCHMARL)
+    runs.mkdir(exist_ok=True)
+    done = subprocess.run([python, program, json.dumps(arguments)], cwd=runs, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"BenchMARL: {done.stderr[-2000:]}")
+    shutil.rmtree(runs)
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return outcome
 
