@@ -194,8 +194,8 @@ def train_benchmarl(task: Task, seed: int, runs: Path) -> dict[str, Any]:
     done = subprocess.run([python, program, json.dumps(arguments)], cwd=runs, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"BenchMARL: {done.stderr[-2000:]}")
-    shutil.rmtree(runs)
     outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    shutil.rmtree(runs)
     return outcome
 
 

@@ -175,6 +175,8 @@ def test_rewards_are_standardized_by_those_of_valid_steps_so_far():
         expected, _ = qmix.td_loss(learner.networks, learner.target, by_hand, None, 0.9, "sum")
         assert float(mean_square.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)
     assert paid.std() > 0.1 and learner.reward_norm.count == len(paid)
+    qmix.update(learner, config)
+    assert learner.reward_norm.count > len(paid)
     other = learner_of(config)
     other.restore(copy.deepcopy(learner.state()))
     assert other.reward_norm.state_dict() == learner.reward_norm.state_dict()
