@@ -56,7 +56,7 @@ EPISODES = 1_000
 SEEDS = (1, 2, 3)
 BENCHMARL = "benchmarl"
 KEYS = {"runs": ("task", "algorithm", "seed"), "pairings": ("task", "first", "second")}  # of the results' entries
-LINES = {"runs": "{task} {algorithm}", "pairings": "{task} {first[0]}"}  # what the entries of a line have in common
+LINES = dict.fromkeys(KEYS, "{task}")  # what the entries of a line have in common
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,7 @@ def test_the_page_says_what_the_results_say() -> None:
     assert all(f"<!-- begin {name} -->" in page for name in texts)
 
 
-def test_runs_of_one_algorithm_share_a_line_and_so_do_pairings_of_one_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_one_task_share_a_line_and_so_do_its_pairings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_agent, "RESULT", tmp_path / "multi_agent.json")
     assert multi_agent.stored() == {"runs": [], "pairings": []}
     runs = runs_of("spread", "ddpg", -60, -61) + runs_of("spread", "maddpg", -50, -51) + runs_of("tag", "ddpg", 1, 2)
@@ -48,7 +46,7 @@ def test_runs_of_one_algorithm_share_a_line_and_so_do_pairings_of_one_side(
     pairings = [{"first": list(first), "second": list(second), "task": "tag"} for first, second in sides]
     multi_agent.store({"runs": runs[::-1], "pairings": pairings[::-1]})
     assert multi_agent.stored() == {"runs": runs, "pairings": pairings}  # in the order of the tasks
-    assert len(multi_agent.RESULT.read_text().splitlines()) == 9  # 3 of runs, 2 of pairings, 4 of brackets
+    assert len(multi_agent.RESULT.read_text().splitlines()) == 7  # 2 of runs, 1 of pairings, 4 of brackets
 
 
 def test_tables_judge_means_by_bars_and_by_the_others_intervals() -> None:
