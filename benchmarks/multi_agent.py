@@ -56,7 +56,6 @@ EPISODES = 1_000
 SEEDS = (1, 2, 3)
 BENCHMARL = "benchmarl"
 KEYS = {"runs": ("task", "algorithm", "seed"), "pairings": ("task", "first", "second")}  # of the results' entries
-LINES = dict.fromkeys(KEYS, "{task}")  # what the entries of a line have in common
 
 
 @dataclass(frozen=True)
@@ -322,12 +321,10 @@ def facts() -> dict[str, Any]:
 
 
 def store(results: Mapping[str, Any]) -> None:
-    """Write the results, in the order of the tasks, as LINES says."""
+    """Write the results, in the order of the tasks, with a line for each task."""
     order = list(TASKS)
     tables = {
-        key: grouped(
-            sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item))), LINES[key].format_map
-        )
+        key: grouped(sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item))), "{task}".format_map)
         for key, items in results.items()
     }
     with written_whole(RESULT) as part:
