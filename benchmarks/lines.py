@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append", "grouped", "lines_of", "table_text", "ungrouped"]
+__all__ = ["append", "by_task", "lines_of", "table_text", "ungrouped"]
 
 
 def append(path: Path | None, **figure: Any) -> None:
@@ -49,16 +49,16 @@ def table_text(result: Mapping[str, Any]) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
-def grouped(items: Iterable[dict[str, Any]], name_of: Callable[[dict[str, Any]], str]) -> dict[str, list[Any]]:
-    """Return a table of a list's items with a line for all that have the same name."""
+def by_task(items: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return a table of a list's items with a line for all that have the same "task"."""
     groups: dict[str, list[Any]] = {}
     for item in items:
-        groups.setdefault(name_of(item), []).append(item)
+        groups.setdefault(item["task"], []).append(item)
     return groups
 
 
 def ungrouped(groups: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return the items of a table that ``grouped`` returned."""
+    """Return the items of a table that ``by_task`` returned."""
     return [item for items in groups.values() for item in items]
 
 

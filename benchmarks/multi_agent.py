@@ -37,7 +37,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.lines import grouped, table_text, ungrouped
+from benchmarks.lines import by_task, table_text, ungrouped
 from benchmarks.multi_agent_tables import PAGE, sections
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
@@ -324,7 +324,7 @@ def store(results: Mapping[str, Any]) -> None:
     """Write the results, in the order of the tasks, with a line for each task."""
     order = list(TASKS)
     tables = {
-        key: grouped(sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item))), "{task}".format_map)
+        key: by_task(sorted(items, key=lambda item: (order.index(item["task"]), json.dumps(item))))
         for key, items in results.items()
     }
     with written_whole(RESULT) as part:

@@ -23,7 +23,6 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.lines import grouped, table_text, ungrouped
+from benchmarks.lines import by_task, table_text, ungrouped
 from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import MeanInterval, MedianRange, ratios
 from benchmarks.revisions import version
@@ -74,7 +73,6 @@ COMMON = {
     "buffer_size": 100_000,
     "hidden_sizes": (256, 256),
 }
-REQUIRED = {"LunarLanderContinuous-v3": "Box2D", "HalfCheetah-v5": "mujoco", "Hopper-v5": "mujoco"}
 NUM_TURNS = 5  # of --speed
 STEPS_PER_TURN = {0.0: 2_000, 0.01: 1_000}  # by seconds of a step
 MET_TIMES = {0.0: 1.1, 0.01: 1.5}
@@ -245,9 +243,10 @@ def try_out() -> None:
 def train_missing(results: dict[str, Any], names: Sequence[str], seeds: Sequence[int] | None) -> None:
     """Train what the results do not hold yet, seed by seed, and store each run as it ends."""
     for name in names:
-        package = REQUIRED.get(TASKS[name]["env"])
-        if package is not None and find_spec(package) is None:
-            print(f"{name} is left out, because {package} is not installed", flush=True)
+        try:
+            gymnasium.make(TASKS[name]["env"]).close()
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            print(f"{name} is left out: {error}", flush=True)
             continue
         settings = json.loads(json.dumps(settings_of(name)))  # as they are in the file
         for seed in seeds or TASKS[name]["seeds"]:
@@ -272,10 +271,10 @@ def facts() -> dict[str, Any]:
 
 
 def store(results: Mapping[str, Any]) -> None:
-    """Write the results, with a line for the runs of one side of one task."""
-    sides = grouped(results["runs"], "{task} {side}".format_map)
+    """Write the results, with a line for the runs of a task."""
+    runs = by_task(results["runs"])
     with written_whole(RESULT) as part:
-        part.write_text(table_text({key: value for key, value in {**results, "runs": sides}.items() if value}))
+        part.write_text(table_text({key: value for key, value in {**results, "runs": runs}.items() if value}))
 
 
 def stored() -> dict[str, Any]:

@@ -874,16 +874,44 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
     assert sections({})["learner_speed"] == "Not measured yet."
 
 
-def test_off_policy_runs_of_one_side_share_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_policy_runs_of_one_task_share_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import off_policy
 
     monkeypatch.setattr(off_policy, "RESULT", tmp_path / "off_policy.json")
     assert off_policy.stored() == {"runs": [], "speed": []}
-    runs = [{"task": "pendulum-sac", "side": side, "seed": seed} for side in ("ours", "sb3") for seed in (1, 2, 3)]
+    tasks = ("pendulum-sac", "pendulum-td3")
+    runs = [{"task": task, "side": side, "seed": 1} for task in tasks for side in ("ours", "sb3")]
     results = {"runs": runs, "speed": [{"step_s": 0.0, "ours": [1.0], "sb3": [2.0]}]}
     off_policy.store(results)
     assert off_policy.stored() == results
     assert len(off_policy.RESULT.read_text().splitlines()) == 7  # 2 of runs, 1 of speeds, 4 of brackets
+
+
+@pytest.mark.parametrize(
+    "error", [gymnasium.error.DependencyNotInstalled("Box2D is not installed"), ImportError("No module named imageio")]
+)
+def test_off_policy_leaves_out_what_lacks_a_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    from benchmarks import off_policy
+
+    def make(name: str) -> gymnasium.Env[Any, Any]:
+        if name == "Hopper-v5":
+            raise error
+        return real_make(name)
+
+    def measure(name: str, side: str, seed: int) -> dict[str, Any]:
+        trained.append((name, side))
+        return {"task": name, "side": side, "seed": seed, "mean_return": 0.0, "seconds": 0.0, "settings": {}}
+
+    real_make, trained = gymnasium.make, list[tuple[str, str]]()
+    monkeypatch.setattr(gymnasium, "make", make)
+    monkeypatch.setattr(off_policy, "store", lambda results: None)
+    monkeypatch.setattr(off_policy, "measure", measure)
+    monkeypatch.setattr(off_policy, "TASKS", {name: off_policy.TASKS[name] for name in ("hopper-td3", "pendulum-sac")})
+    off_policy.train_missing({"runs": []}, ["hopper-td3", "pendulum-sac"], [1])
+    assert trained == [("pendulum-sac", "ours"), ("pendulum-sac", "sb3")]
+    assert capsys.readouterr().out.startswith(f"hopper-td3 is left out: {error}\n")
 
 
 def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
