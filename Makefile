@@ -30,7 +30,7 @@ LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(call files_of,faults
 	frames_agents registry host_threads vectorized_envs reward_processing autotune testing telemetry gymnasium_vector sharing)
 
 # What takes long comes next, so that no process is left alone with it.
-DEAR_TESTS := $(call files_of,ray_cluster appo session ppo dqn cli pages ppo_processes project \
+DEAR_TESTS := $(call files_of,ray_cluster ray ray_supervisor appo session ppo dqn cli pages ppo_processes project \
 	suite mutants ocean_newcomer kernel_faults kernel_tools kernels every_kernel)
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
