@@ -175,16 +175,14 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
     """Return the Markdown tables by their names."""
     rows = []
     for name, task in TASKS.items():
-        returns = {
-            side: [run["mean_return"] for run in results["runs"] if (run["task"], run["side"]) == (name, side)]
-            for side in (OURS, SB3)
-        }
+        runs = [run for run in results["runs"] if run["task"] == name]
+        returns = {side: [run["mean_return"] for run in runs if run["side"] == side] for side in (OURS, SB3)}
         if min(map(len, returns.values())) < 2:
             continue
         intervals = [MeanInterval.of(values) for values in returns.values()]
         cells = [f"{interval:.1f}" for interval in intervals]
         seeds = " and ".join(sorted({str(len(values)) for values in returns.values()}))
-        steps = f"{task['total_steps']:,}"
+        steps = f"{runs[0]['settings']['total_steps']:,}"  # fewer with --short
         met = "yes" if intervals[0].mean >= intervals[1].low else "no"
         rows.append([task["env"], task["algorithm"].upper(), *cells, steps, seeds, met])
     heads = ("environment", "algorithm", "ours", "SB3", "steps", "seeds", "met")

@@ -777,15 +777,6 @@ def test_learners_on_uneven_are_judged_by_how_they_collect() -> None:
     assert rows["TorchRL, Collector"] == "not measured | ≥ 0.95 expected | – |"
 
 
-def test_the_page_of_trainers_says_what_the_results_off_policy_say() -> None:
-    from benchmarks import off_policy
-
-    page = off_policy.PAGE.read_text()
-    texts = off_policy.sections(off_policy.stored())
-    assert report.fill(page, texts) == page, "python -m benchmarks.off_policy --page writes it"
-    assert all(f"<!-- begin {name} -->" in page for name in texts)
-
-
 def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_path: Path) -> None:
     from benchmarks import learner
 
@@ -872,63 +863,6 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
         ["3.12 (3.12 – 3.12) times as fast", "≥ 3", "yes", "11 next to 10"],
     ]  # fmt: skip
     assert sections({})["learner_speed"] == "Not measured yet."
-
-
-def test_off_policy_runs_of_one_task_share_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import off_policy
-
-    monkeypatch.setattr(off_policy, "RESULT", tmp_path / "off_policy.json")
-    assert off_policy.stored() == {"runs": [], "speed": []}
-    tasks = ("pendulum-sac", "pendulum-td3")
-    runs = [{"task": task, "side": side, "seed": 1} for task in tasks for side in ("ours", "sb3")]
-    results = {"runs": runs, "speed": [{"step_s": 0.0, "ours": [1.0], "sb3": [2.0]}]}
-    off_policy.store(results)
-    assert off_policy.stored() == results
-    assert len(off_policy.RESULT.read_text().splitlines()) == 7  # 2 of runs, 1 of speeds, 4 of brackets
-
-
-@pytest.mark.parametrize(
-    "error", [gymnasium.error.DependencyNotInstalled("Box2D is not installed"), ImportError("No module named imageio")]
-)
-def test_off_policy_leaves_out_what_lacks_a_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
-) -> None:
-    from benchmarks import off_policy
-
-    def make(name: str) -> gymnasium.Env[Any, Any]:
-        if name == "Hopper-v5":
-            raise error
-        return real_make(name)
-
-    def measure(name: str, side: str, seed: int) -> dict[str, Any]:
-        trained.append((name, side))
-        return {"task": name, "side": side, "seed": seed, "mean_return": 0.0, "seconds": 0.0, "settings": {}}
-
-    real_make, trained = gymnasium.make, list[tuple[str, str]]()
-    monkeypatch.setattr(gymnasium, "make", make)
-    monkeypatch.setattr(off_policy, "store", lambda results: None)
-    monkeypatch.setattr(off_policy, "measure", measure)
-    monkeypatch.setattr(off_policy, "TASKS", {name: off_policy.TASKS[name] for name in ("hopper-td3", "pendulum-sac")})
-    off_policy.train_missing({"runs": []}, ["hopper-td3", "pendulum-sac"], [1])
-    assert trained == [("pendulum-sac", "ours"), ("pendulum-sac", "sb3")]
-    assert capsys.readouterr().out.startswith(f"hopper-td3 is left out: {error}\n")
-
-
-def test_off_policy_results_are_met_where_the_mean_reaches_the_lower_end_of_the_others_interval() -> None:
-    from benchmarks import off_policy
-
-    def run(task: str, side: str, *returns: float) -> list[dict[str, Any]]:
-        return [{"task": task, "side": side, "seed": seed, "mean_return": value} for seed, value in enumerate(returns)]
-
-    runs = run("pendulum-sac", "sb3", -150, -160) + run("pendulum-sac", "ours", -215, -220)  # -155 - 12.7 * 5
-    runs += run("pendulum-td3", "sb3", -150, -160) + run("pendulum-td3", "ours", -220, -222)
-    runs += run("hopper-td3", "sb3", 400, 500) + run("hopper-td3", "ours", 300)  # one seed is no interval
-    speed = [{"step_s": step_s, "ours": [12.0, 13.0, 14.0], "sb3": [10.0, 10.0, 10.0]} for step_s in (0.0, 0.01)]
-    tables = off_policy.sections({"runs": runs, "speed": speed})
-    sac, td3 = tables["off_policy"].splitlines()[2:]
-    assert sac == "| Pendulum-v1 | SAC | -217.5 (-249.3 – -185.7) | -155.0 (-218.5 – -91.5) | 10,000 | 2 | yes |"
-    assert td3.startswith("| Pendulum-v1 | TD3 | -221.0 ") and td3.endswith(" | no |")
-    assert [line[-14:] for line in tables["off_policy_speed"].splitlines()[2:]] == ["| yes, ≥ 1.1 |", " | no, ≥ 1.5 |"]
 
 
 @pytest.mark.slow
