@@ -51,7 +51,7 @@ TESTS = tuple(
         *("gpu", "every_kernel", "ppo_cuda", "cuda_graphs", "ppo_fused", "learner_device", "device_policies"),
         *("bfloat16_policies", "planner", "kernels", "cells", "device_kernel", "device_streams", "device_episodes"),
         *("device_actions", "tag_continuous", "kernel_example", "crowds", "cartpole", "cuda_calls", "tensors"),
-        *("same_program", "device_out", "economy_kernel", "mountain_car", "division"),
+        *("same_program", "device_out", "economy_kernel", "mountain_car", "division", "gpu_speed"),
     )
 )
 ON_HOST = ("tag/grid:10x5", "tag/continuous:10x20")  # cases that speed and train play there, to see that they run
