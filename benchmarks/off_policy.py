@@ -61,6 +61,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "learning_rate": 7.3e-4,
         "tau": 0.01,
         "hidden_sizes": WIDE,
+        "seeds": (1, 2, 3, 4, 5),
     },
     "halfcheetah-sac": {**LONG, "algorithm": "sac", "env": "HalfCheetah-v5"},
     "hopper-td3": {**LONG, "algorithm": "td3", "env": "Hopper-v5", "learning_rate": 1e-3, "hidden_sizes": WIDE},
