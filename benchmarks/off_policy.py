@@ -7,7 +7,7 @@ on one thread. Then each policy plays EPISODES fresh episodes without noise. ``m
 the lower end of the 95 % interval of theirs, by Student's t. They differ in this: numbers without bounds, or
 with bounds beyond -10 to 10, are on a logarithmic scale on our side, and SB3 halves the critics' loss, which Adam
 undoes. Tasks of packages that are not installed are left out. Runs that the results hold already, with the same
-settings, are skipped, so a stopped run can continue: all take about twelve hours of a core.
+settings, are skipped, so a stopped run can continue: all take about eleven hours of a core.
 
 --speed compares the steps per second of SAC at one update a step, in turns: with environments whose steps cost nothing,
 and with steps of 10 ms, during which a pool learns. --short tries both with few steps, and stores nothing. Writes

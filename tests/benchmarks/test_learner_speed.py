@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import learner, report
+from benchmarks.learner_trainings import rate_of_sb3
+from cleanrl_demo.ppo import Config
 
 pytestmark = pytest.mark.beside
 
 
 def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_path: Path) -> None:
-    from benchmarks import learner
-
     pages = [page.read_text() for page in learner.PAGES]
     texts = learner.sections(learner.stored())
     assert [report.fill(page, texts) for page in pages] == pages, "python -m benchmarks.learner --page writes them"
@@ -33,9 +33,6 @@ def test_the_pages_say_what_compiling_costs_and_how_fast_cartpole_is_learnt(tmp_
 
 
 def test_stable_baselines_has_the_learning_rates_of_ppo_at_each_update() -> None:
-    from benchmarks.learner_trainings import rate_of_sb3
-    from cleanrl_demo.ppo import Config
-
     config = Config("CartPole-v1", num_envs=32, rollout_length=64, total_steps=70_000, learning_rate=1e-3)
     ends = range(2048, 70_000 + 2048, 2048)  # of its rollouts
     rates = [rate_of_sb3(config, 1 - end / config.total_steps) for end in ends]
@@ -44,8 +41,6 @@ def test_stable_baselines_has_the_learning_rates_of_ppo_at_each_update() -> None
 
 
 def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> None:
-    from benchmarks.learner_tables import sections
-
     def entries(seconds: float, figure: str, *values: float) -> list[dict[str, float]]:
         return [{"seconds": seconds, "cpu_s": seconds, figure: value} for value in values]
 
@@ -68,7 +63,7 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
                         "workers": entries(1.6, "mean_return", 11)},
     }  # fmt: skip
     parts = {"update": update, "rollout": rollout, "cartpole": cartpole, "ocean": ocean, "vectorizers": vectorizers}
-    text = sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
+    text = learner.sections({name: {"measured": part} for name, part in parts.items()})["learner_speed"]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
     takes = {row[0]: row[1] for row in rows}
     pendulum = "`ppo --learner fused` on Pendulum-v1"
@@ -96,4 +91,4 @@ def test_speeds_of_the_learner_are_judged_by_bars_and_name_lower_scores() -> Non
         ["2.50 (2.50 – 2.50) times as fast", "≥ 3", "**no**", "9 next to 10"],
         ["3.12 (3.12 – 3.12) times as fast", "≥ 3", "yes", "11 next to 10"],
     ]  # fmt: skip
-    assert sections({})["learner_speed"] == "Not measured yet."
+    assert learner.sections({})["learner_speed"] == "Not measured yet."

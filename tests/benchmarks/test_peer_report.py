@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from benchmarks import peers, report
 from benchmarks.ratios import MedianRange, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.workloads import WORKLOADS, Target
 
-pytestmark = [
-    pytest.mark.beside,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only"),
-]
+pytestmark = pytest.mark.beside
 
 
 def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from benchmarks import fairness
+
 pytestmark = pytest.mark.beside
 
 
 def test_what_is_measured_of_fairness_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import fairness
-
     names = ("synchronous", "plain pool", "weights")
     monkeypatch.setattr(fairness, "CONTESTANTS", {name: fairness.CONTESTANTS[name] for name in names})
     part = fairness.measure("environment", 400, 2, 0.002)
@@ -26,8 +26,6 @@ def test_what_is_measured_of_fairness_can_be_stored(monkeypatch: pytest.MonkeyPa
 
 
 def test_learners_on_uneven_are_judged_by_how_they_collect() -> None:
-    from benchmarks import fairness
-
     names = ("ours, a plain pool", "ours, a pool with weights")
     runs = [{"learner": name, "seed": seed, "score": score} for name in names for seed, score in ((1, 0.1), (2, 0.97))]
     runs.append({"learner": "Tianshou, AsyncCollector", "seed": 1, "score": 0.2, "shares": [0.3, 0.1, 0.1, 0.0] * 4})
